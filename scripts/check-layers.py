@@ -34,15 +34,15 @@ CRATES = [
     ["cuguard-driver", "cuguard-libcuda-sim", "cuguard-recording"],
     ["cuguard-registry", "cuguard-pool"],
     ["cuguard-report"],
-    ["cuguard-view"],
+    ["cuguard-view", "cuguard-live"],
     ["cuguard", "cuguard-audit"],
     ["cuguard-cli", "cuguard-torture", "cuguard-foreign"],
 ]
 # These know no CUDA types.
-NO_CUDA = {"cuguard-sync", "cuguard-stack", "cuguard-registry", "cuguard-pool", "cuguard-report", "cuguard-recording", "cuguard-view"}
+NO_CUDA = {"cuguard-sync", "cuguard-stack", "cuguard-registry", "cuguard-pool", "cuguard-report", "cuguard-recording", "cuguard-view", "cuguard-live"}
 CUDA = {"cuguard-sys", "cuguard-sim", "cuguard-driver", "cuguard-libcuda-sim"}
 # The modules of src/, from the bottom up.
-MODULES = ["error", "core", "exit", "recovery", "guards", "scope", "chunked", "lib", "guide"]
+MODULES = ["error", "core", "exit", "live", "recovery", "guards", "scope", "chunked", "lib", "guide"]
 UNSAFE = {"core", "exit", "recovery", "guards", "scope"}
 
 LITERALS = re.compile(

@@ -66,6 +66,7 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Stops all driver calls and reports the contexts that are still open.
 fn end() {
+    cuguard_live::stop();
     let until = Instant::now() + PATIENCE;
     // Kept alive until they are reported, even if their last guards are dropped meanwhile.
     let mut known = open_contexts::all();

@@ -80,6 +80,7 @@ mod error;
 mod exit;
 mod guards;
 pub mod guide;
+mod live;
 mod recovery;
 pub mod scope;
 
@@ -160,8 +161,8 @@ pub mod oom {
 pub mod report {
     #[doc(inline)]
     pub use cuguard_report::{
-        ByteSize, Checkpoint, Colour, FailOn, PatternError, Problem, RecordPolicy, Report,
-        ReportSettings, UnknownFinding, display_diff,
+        ByteSize, Checkpoint, Colour, DumpSignal, FailOn, PatternError, Problem, RecordPolicy,
+        Report, ReportSettings, UnknownFinding, UnknownSignal, display_diff,
     };
 }
 

@@ -323,6 +323,42 @@ fn work_in_flight_is_waited_for() -> Result<()> {
     Ok(())
 }
 
+/// A thread enqueues work of half a second again and again: whenever it is stopped, some of it is in flight.
+#[test]
+fn work_that_is_enqueued_without_a_pause_is_waited_for() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let blocks: Vec<_> = (0..64)
+        .map(|_| take(&pool.on(&stream), MIB))
+        .collect::<Result<_>>()?;
+    let _left: Vec<_> = blocks.into_iter().step_by(2).collect();
+    let (busy, done) = (Stream::new(&context)?, AtomicBool::new(false));
+    let compaction = std::thread::scope(|scope| {
+        let (begun, begins) = channel();
+        let (busy, done) = (&busy, &done);
+        let worker = scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                let begun = begun.clone();
+                busy.scope(|s| {
+                    s.call(move || {
+                        let _ = begun.send(());
+                        std::thread::sleep(Duration::from_millis(500));
+                    })
+                })?;
+            }
+            Ok::<_, Error>(())
+        });
+        begins.recv().unwrap();
+        let compaction = pool.compact();
+        done.store(true, Ordering::Relaxed);
+        worker.join().unwrap()?;
+        compaction
+    })?;
+    assert!(compaction.merged > 0);
+    Ok(())
+}
+
 /// An allocation that runs short does not wait for ever for work that does not end.
 #[test]
 fn recovery_waits_no_longer_than_the_policy_permits() -> Result<()> {

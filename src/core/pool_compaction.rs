@@ -31,8 +31,13 @@ use crate::error::Error;
 /// How often it is tried.
 const ATTEMPTS: u32 = 4;
 
-/// How long operations of other threads are stopped, at most, until the device is idle.
+/// How long operations of other threads are stopped in the first attempt, at most, until the device is idle. In each further
+/// attempt twice as long: a thread that enqueues without a pause has work in flight whenever it is stopped, and that must
+/// end first. Longer in all would be felt where an operation that is stopped holds a lock that a host function waits for.
 const PATIENCE: Duration = Duration::from_millis(250);
+
+/// How long the last attempt stops them.
+const MOST_PATIENCE: Duration = PATIENCE.saturating_mul(1 << (ATTEMPTS - 1));
 
 /// How often it is tried to map a page again that was moved and could not be mapped, and the time between.
 const REPAIRS: u32 = 50;
@@ -67,8 +72,8 @@ impl fmt::Display for NotCompacted {
             Self::UsedByPeer => f.write_str("a scope of another context uses memory of this one"),
             Self::Busy => write!(
                 f,
-                "the device did not become idle in time, or not within {} ms while operations were stopped",
-                PATIENCE.as_millis()
+                "the device did not become idle in time, or not within {} s while operations were stopped",
+                MOST_PATIENCE.as_secs()
             ),
             Self::Closed => f.write_str("the context is closed, or the process is ending"),
             Self::Driver(error) => error.fmt(f),
@@ -106,9 +111,14 @@ pub(crate) fn compact(
     }
     // Frees may be all that is needed, and what is deferred must not be in the way.
     deferred::run();
-    for _ in 0..ATTEMPTS {
+    for number in 0..ATTEMPTS {
         wait_for_streams(state, until)?;
-        match attempt(state, pool, wanted) {
+        // Past the caller's time there is one attempt, a short one.
+        let left = until.map_or(MOST_PATIENCE, |until| {
+            until.saturating_duration_since(Instant::now())
+        });
+        let patience = (PATIENCE * (1 << number)).min(left.max(PATIENCE));
+        match attempt(state, pool, wanted, patience) {
             Err(NotCompacted::Busy) if !is_past(until) => {}
             done => return done,
         }
@@ -132,10 +142,11 @@ fn attempt(
     state: &Arc<ContextState>,
     pool: &VirtualPool,
     wanted: u64,
+    patience: Duration,
 ) -> Result<Compacted, NotCompacted> {
     let guards = guards_of(state);
     let mut paused = Vec::new();
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + patience;
     for guard in &guards {
         match guard.gate.pause(until) {
             Ok(pause) => paused.push(pause),
@@ -152,7 +163,7 @@ fn attempt(
     if !state.peer_streams.is_empty() {
         return Err(NotCompacted::UsedByPeer);
     }
-    track_context_wait(state, || wait_at_most(state, PATIENCE))?;
+    track_context_wait(state, || wait_at_most(state, patience))?;
     let compacted = pool.merge(wanted).map_err(NotCompacted::Pool);
     repair(pool);
     drop(paused);

@@ -13,6 +13,7 @@ use crate::exit;
 use crate::guards::device::failed;
 use crate::guards::pool_builder::check_device;
 use crate::guards::{Context, PoolBuilder, Schedule};
+use crate::live;
 use crate::recovery;
 use cuguard_registry::{Level, Registry};
 use cuguard_report::ReportSettings;
@@ -384,6 +385,7 @@ impl ContextBuilder {
         let free_leaks = environment.wanted_free_leaks().or(self.free_leaks);
         let free_leaks = free_leaks.or(report.wanted_free_leaks()).unwrap_or(true);
         exit::install();
+        live::start();
         let state = ContextState::new(ContextConfig {
             context,
             device: self.device,

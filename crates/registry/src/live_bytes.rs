@@ -1,25 +1,44 @@
 //! The live bytes of one kind, and the most that were alive at one time.
 //!
 //! Every thread counts its own bytes, allocated and freed. The peak needs the sum of all at every moment, so there is one
-//! number for all threads as well, the *bound*. As long as one thread allocates at a time the bound is the sum, and the
-//! peak is exact. Once threads contend for it, each claims room for one more of its largest blocks, up to [`MOST_SLACK`], and
-//! changes the bound only when it needs more or has twice as much unused. The peak is then too high by at most two such
-//! blocks for each thread.
+//! number for all threads as well, the *bound*. It is kept in one of three ways:
+//!
+//! | threads | the bound | the peak |
+//! |---|---|---|
+//! | the one that created this | stored, without an atomic read-modify-write: a [`Biased`] lock keeps others out | exact |
+//! | several | added to and subtracted from with each block | exact |
+//! | several that contend | each claims room for one more of its largest blocks, up to [`MOST_SLACK`], and changes the bound only when it needs more or has twice as much unused | too high by at most two such blocks for each thread |
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-use cuguard_sync::PerThread;
+use cuguard_sync::{Biased, PerThread, Slot};
 
 /// What a thread claims in advance at most: with larger blocks every allocation changes the bound.
 pub(crate) const MOST_SLACK: u64 = 1 << 20;
 /// How often the bound is changed by another thread than before until that counts as contention.
 const SWITCHES: u32 = 1000;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LiveBytes {
     threads: PerThread<OfThread>,
     shared: Shared,
+    /// The slot of the thread that created this, once that has counted something. Of use until several threads count.
+    alone: Biased<Option<usize>>,
+    /// Whether several threads count.
+    is_shared: AtomicBool,
+}
+
+impl Default for LiveBytes {
+    /// For the calling thread first.
+    fn default() -> Self {
+        Self {
+            threads: PerThread::default(),
+            shared: Shared::default(),
+            alone: Biased::new(None),
+            is_shared: AtomicBool::new(false),
+        }
+    }
 }
 
 /// The bytes of one slot. Another thread may free what this one allocated, so only sums are meaningful.
@@ -53,13 +72,65 @@ struct Shared {
     bound: AtomicU64,
     peak: AtomicU64,
     is_contended: AtomicBool,
+    /// Contention does not count: see [`LiveBytes::set_exact`].
+    is_exact: AtomicBool,
     last_slot: AtomicUsize,
     switches: AtomicU32,
 }
 
 impl LiveBytes {
+    /// Counts with `count`, which changes one of the slot's numbers and returns what the slot has alive then, if only one thread
+    /// ever counted.
+    #[inline]
+    fn count_alone(&self, count: impl FnOnce(&Slot<'_, OfThread>) -> u64) -> bool {
+        if self.is_shared.load(Acquire) {
+            return false;
+        }
+        let slot = self.threads.slot();
+        if let (Some(mut alone), Some((index, _))) = (self.alone.enter(), slot.exclusive()) {
+            // Again, inside: what has shared it meanwhile has read what this slot has alive.
+            if !self.is_shared.load(Relaxed) && alone.is_none_or(|known| known == index) {
+                *alone = Some(index);
+                let live = count(&slot);
+                self.shared.bound.store(live, Relaxed);
+                if self.shared.peak.load(Relaxed) < live && not_below_zero(live) != 0 {
+                    self.shared.peak.store(live, Relaxed);
+                }
+                return true;
+            }
+        }
+        self.share();
+        false
+    }
+
+    /// From now on several threads count.
+    #[cold]
+    #[inline(never)]
+    fn share(&self) {
+        // `None` in a forked child, at exit, and inside a signal handler that interrupted `count_alone`.
+        let Some(alone) = self.alone.lock() else {
+            return;
+        };
+        if !self.is_shared.load(Relaxed) {
+            if let Some(slot) = *alone {
+                let one = self.threads.at(slot);
+                let live = one.allocated.load(Relaxed);
+                let live = live.wrapping_sub(one.freed.load(Relaxed));
+                one.claimed.store(live, Relaxed);
+            }
+            // What is written above is read after this.
+            self.is_shared.store(true, Release);
+        }
+    }
+
     #[inline]
     pub(crate) fn add(&self, bytes: u64) {
+        if self.count_alone(|slot| {
+            let allocated = slot.add(|one| &one.allocated, bytes).wrapping_add(bytes);
+            allocated.wrapping_sub(slot.value().freed.load(Relaxed))
+        }) {
+            return;
+        }
         let slot = self.threads.slot();
         let allocated = slot.add(|one| &one.allocated, bytes).wrapping_add(bytes);
         let Some((index, one)) = slot.exclusive() else {
@@ -78,6 +149,12 @@ impl LiveBytes {
 
     #[inline]
     pub(crate) fn sub(&self, bytes: u64) {
+        if self.count_alone(|slot| {
+            let freed = slot.add(|one| &one.freed, bytes).wrapping_add(bytes);
+            slot.value().allocated.load(Relaxed).wrapping_sub(freed)
+        }) {
+            return;
+        }
         let slot = self.threads.slot();
         let freed = slot.add(|one| &one.freed, bytes).wrapping_add(bytes);
         let Some((index, one)) = slot.exclusive() else {
@@ -110,6 +187,15 @@ impl LiveBytes {
         self.shared.bound.load(Relaxed)
     }
 
+    /// Makes the bound exact, though threads contend for it: from the next call of each thread on, it claims nothing in
+    /// advance.
+    pub(crate) fn set_exact(&self, on: bool) {
+        let shared = &self.shared;
+        shared.is_exact.store(on, Relaxed);
+        let was_contended = shared.switches.load(Relaxed) > SWITCHES;
+        shared.is_contended.store(!on && was_contended, Relaxed);
+    }
+
     /// The most that was alive at one time.
     pub(crate) fn peak(&self) -> u64 {
         // Another thread may have counted its bytes and not yet raised the peak.
@@ -137,7 +223,8 @@ impl Shared {
     #[cold]
     fn note_switch(&self, index: usize) {
         self.last_slot.store(index, Relaxed);
-        if self.switches.fetch_add(1, Relaxed) == SWITCHES {
+        let is_contended = self.switches.fetch_add(1, Relaxed) == SWITCHES;
+        if is_contended && !self.is_exact.load(Relaxed) {
             self.is_contended.store(true, Relaxed);
         }
     }
@@ -172,6 +259,51 @@ mod tests {
             bytes.sub(50);
         }
         assert_eq!((bytes.live(), bytes.peak()), (0, 150));
+    }
+
+    /// What the first thread has alive counts when a second one begins, and what it had at its peak does not.
+    #[test]
+    fn a_second_thread_begins_with_what_is_alive() {
+        let bytes = LiveBytes::default();
+        bytes.add(1000);
+        bytes.sub(900);
+        assert!(!bytes.is_shared.load(Relaxed));
+        thread::scope(|scope| {
+            scope.spawn(|| bytes.add(50));
+        });
+        assert!(bytes.is_shared.load(Relaxed));
+        assert_eq!(
+            (bytes.live(), bytes.bound(), bytes.peak()),
+            (150, 150, 1000)
+        );
+        bytes.sub(100);
+        bytes.add(960);
+        assert_eq!(
+            (bytes.live(), bytes.bound(), bytes.peak()),
+            (1010, 1010, 1010)
+        );
+    }
+
+    /// A second thread begins at any moment: no block is lost, and the peak is at least what is alive at the end.
+    #[test]
+    fn a_second_thread_begins_while_the_first_one_counts() {
+        for _ in 0..500 {
+            let (bytes, barrier) = (LiveBytes::default(), Barrier::new(2));
+            let count = || {
+                barrier.wait();
+                for _ in 0..20 {
+                    bytes.add(BLOCK);
+                    bytes.sub(BLOCK);
+                    bytes.add(1);
+                }
+            };
+            thread::scope(|scope| {
+                scope.spawn(count);
+                count();
+            });
+            assert_eq!((bytes.live(), bytes.bound()), (40, 40));
+            assert!((BLOCK..=2 * BLOCK + 40).contains(&bytes.peak()));
+        }
     }
 
     /// Threads that take turns do not contend so often that the peak is estimated.
@@ -221,11 +353,32 @@ mod tests {
     #[test]
     fn the_slack_has_a_limit() {
         let bytes = LiveBytes::default();
+        bytes.share();
         bytes.shared.is_contended.store(true, Relaxed);
         bytes.add(10 * MOST_SLACK);
         assert_eq!(bytes.bound(), 11 * MOST_SLACK);
         bytes.sub(10 * MOST_SLACK);
         assert_eq!((bytes.live(), bytes.bound()), (0, MOST_SLACK));
+    }
+
+    #[test]
+    fn the_bound_can_be_made_exact() {
+        let bytes = LiveBytes::default();
+        bytes.share();
+        bytes.shared.switches.store(2 * SWITCHES, Relaxed);
+        bytes.shared.is_contended.store(true, Relaxed);
+        bytes.add(1000);
+        assert_eq!(bytes.bound(), 2000);
+        bytes.set_exact(true);
+        // What was claimed before stays until the next call.
+        bytes.add(500);
+        bytes.sub(100);
+        assert_eq!(bytes.bound(), 1400);
+        bytes.add(600);
+        assert_eq!((bytes.bound(), bytes.live()), (2000, 2000));
+        bytes.set_exact(false);
+        bytes.add(1000);
+        assert_eq!((bytes.bound(), bytes.live()), (4000, 3000));
     }
 
     #[test]

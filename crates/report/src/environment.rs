@@ -77,6 +77,7 @@ impl ReportSettings {
             colour: other.colour.or(self.colour),
             fail_on: other.fail_on.or(self.fail_on),
             python: other.python.or(self.python),
+            dump_signal: other.dump_signal.or(self.dump_signal),
             record: match other.mode {
                 ReportMode::Silent => None,
                 _ => other.record.clone().or(self.record),

@@ -33,11 +33,14 @@ const RUNTIME_CRATES: [&str; 7] = [
 ];
 
 /// These crates.
-const OWN_CRATES: [&str; 10] = [
+const OWN_CRATES: [&str; 13] = [
     "cuguard",
     "cuguard_audit",
     "cuguard_driver",
+    "cuguard_live",
     "cuguard_nvml",
+    "cuguard_pool",
+    "cuguard_recording",
     "cuguard_registry",
     "cuguard_report",
     "cuguard_sim",
@@ -108,21 +111,25 @@ pub(crate) fn cut(frames: &mut Vec<Frame>, depth: usize) {
     frames.truncate(end.map_or(frames.len(), |end| own + end));
 }
 
-pub(crate) fn source_of(frame: &Frame) -> Source {
+fn source_of(frame: &Frame) -> Source {
     let library = frame.module.as_ref().map_or("", |module| module.name());
+    let Symbol { function, file, .. } = &*frame.symbol;
+    source_of_names(function.as_deref(), file.as_deref(), library)
+}
+
+/// The same for a frame of another process: its function, its source file, and the file name of its module.
+pub(crate) fn source_of_names(function: Option<&str>, file: Option<&str>, library: &str) -> Source {
     let is_entry = || ENTRY_LIBRARIES.iter().any(|name| library.starts_with(name));
-    match frame.symbol.function {
+    match function {
         None if is_entry() => Source::Runtime,
-        _ => source(&frame.symbol),
+        None => Source::App,
+        Some(name) => source(name, file),
     }
 }
 
-fn source(symbol: &Symbol) -> Source {
-    let Some(name) = symbol.function.as_deref() else {
-        return Source::App;
-    };
+fn source(name: &str, file: Option<&str>) -> Source {
     if !is_path(name) {
-        return source_by_file(name, symbol.file.as_deref());
+        return source_by_file(name, file);
     }
     let krate = crate_of(name);
     if OWN_CRATES.contains(&krate) {
@@ -227,8 +234,12 @@ mod tests {
     use std::path::Path;
     use std::rc::Rc;
 
-    use super::{OWN_UNNAMED, Source, crate_of, cut, mark, source};
+    use super::{OWN_UNNAMED, Source, crate_of, cut, mark};
     use crate::symbols::{Frame, ModuleOffset, Symbol};
+
+    fn source(symbol: &Symbol) -> Source {
+        super::source_of_names(symbol.function.as_deref(), symbol.file.as_deref(), "")
+    }
 
     fn symbol(name: &str) -> Symbol {
         Symbol {

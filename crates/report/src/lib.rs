@@ -20,6 +20,7 @@
 pub mod audit;
 mod checkpoint;
 mod diff_text;
+mod dump_signal;
 mod environment;
 mod fail_on;
 mod foreign;
@@ -44,6 +45,7 @@ mod resolve;
 mod rows;
 mod settings;
 mod size;
+mod stats;
 mod summary;
 mod suppress;
 mod symbols;
@@ -65,9 +67,11 @@ use crate::paths::Paths;
 use crate::prepare::{Prepared, View};
 use crate::summary::Summary;
 
+pub use audit::{FrameClass, FrameNames};
 pub use checkpoint::Checkpoint;
 pub use cuguard_recording::Policy as RecordPolicy;
 pub use diff_text::display_diff;
+pub use dump_signal::{DumpSignal, UnknownSignal};
 pub use fail_on::{FailOn, UnknownFinding};
 pub use foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
 pub use open_file::open_report_file;
@@ -78,6 +82,7 @@ pub use report_trait::Report;
 pub use resolve::resolve_words;
 pub use settings::{Colour, ReportSettings};
 pub use size::ByteSize;
+pub use stats::{SiteNames, Stats};
 
 /// 0 until a report sets an exit code.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
@@ -151,6 +156,13 @@ fn log_at_exit(line: String) -> bool {
         let _ = sender.send(log(&line));
     });
     spawned.is_ok() && receiver.recv_timeout(Duration::from_secs(2)) == Ok(true)
+}
+
+/// Writes a report of a context that is in use where the settings say. The exit code does not depend on it. Other threads run, and
+/// no lock is waited for without a limit.
+pub fn write_requested(snapshot: &Snapshot, settings: &ReportSettings) {
+    let prepared = Prepared::new(snapshot, View::of(settings));
+    output::deliver(&prepared, settings, true);
 }
 
 /// Prints the suppressions that no report used. Called last, when the process exits.

@@ -129,7 +129,11 @@ impl Parsed {
         if name == "reclaim" {
             return Err(bad("`reclaim` is now `free_leaks`".to_owned()));
         }
-        let name = if name == "color" { "colour" } else { name };
+        let name = match name {
+            "color" => "colour",
+            "dump_signal" => "dump-signal",
+            name => name,
+        };
         let known = VALUES.iter().find(|(known, _)| *known == name);
         let Some((_, expected)) = known else {
             let word = word.to_owned();
@@ -167,6 +171,9 @@ impl Parsed {
             ("frames", "all") => settings.all_frames = Some(true),
             ("free_leaks", "yes" | "true" | "on" | "1") => settings.free_leaks = Some(true),
             ("free_leaks", "no" | "false" | "off" | "0") => settings.free_leaks = Some(false),
+            ("dump-signal", _) => {
+                settings.dump_signal = Some(value.parse().map_err(|_| not_expected())?);
+            }
             ("python", "yes" | "true" | "on" | "1") => settings.python = Some(true),
             ("python", "no" | "false" | "off" | "0") => settings.python = Some(false),
             ("fail_on", _) => settings.fail_on = Some(value.parse().map_err(|_| not_expected())?),
@@ -210,6 +217,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::Problem;
+    use crate::dump_signal::DumpSignal;
     use crate::fail_on::FailOn;
     use crate::settings::{Colour, ReportSettings};
     use cuguard_registry::Level;
@@ -274,7 +282,7 @@ mod tests {
     #[test]
     fn every_word_does_what_it_says() {
         let parsed = super::parse(
-            " text, file = x-%p.txt ,exitcode=23,max=20,depth=64,frames=all,level=sites,sample=100,free_leaks=no,colour=always,suppress=a,suppress=b,fail_on=growth+lost,python=no",
+            " text, file = x-%p.txt ,exitcode=23,max=20,depth=64,frames=all,level=sites,sample=100,free_leaks=no,colour=always,suppress=a,suppress=b,fail_on=growth+lost,python=no,dump-signal=usr1",
         );
         assert_eq!(parsed.problems, []);
         let mut expected = ReportSettings::text()
@@ -294,6 +302,7 @@ mod tests {
             ..FailOn::NONE
         });
         expected.python = Some(false);
+        expected.dump_signal = Some(DumpSignal::Usr1);
         assert_eq!(
             parsed.suppress_files,
             ["a", "b"].map(std::path::PathBuf::from)
@@ -381,7 +390,7 @@ mod tests {
     fn what_is_wrong_is_named_and_the_rest_holds() {
         let (settings, problems) = parse(
             "1,colour=purple,exitcode=,max,depth=0,level=all,file=%q,json=1,bogus,max=-1,exitcode=256,max=7,\
-             sample=0,sample=4294967296,sample=,free_leaks=maybe,free_leaks=2,free_leaks,frames=mine,off=1,fail_on=lost+lots,fail_on=,python=3,",
+             sample=0,sample=4294967296,sample=,free_leaks=maybe,free_leaks=2,free_leaks,frames=mine,off=1,fail_on=lost+lots,fail_on=,python=3,dump-signal=KILL,",
         );
         let texts: Vec<String> = problems.iter().map(ToString::to_string).collect();
         let starts = [
@@ -406,6 +415,7 @@ mod tests {
             "cannot use \"fail_on=lost+lots\": \"lost+lots\" is not one or more of lost, reachable, growth, oom, joined by +",
             "cannot use \"fail_on=\": fail_on needs a value: one or more of lost, reachable, growth, oom, joined by +",
             "cannot use \"python=3\": \"3\" is none of yes, no",
+            "cannot use \"dump-signal=KILL\": \"KILL\" is none of USR1, USR2, HUP, IO, PWR, none",
             "there is an empty word in \"1,colour=purple",
         ];
         assert_eq!(texts.len(), starts.len(), "{texts:#?}");
@@ -453,7 +463,7 @@ mod tests {
         assert!(matches!(&problems[..], [Problem::UnknownWord { .. }]));
     }
 
-    const GOOD: [&str; 20] = [
+    const GOOD: [&str; 21] = [
         "1",
         "text",
         "json",
@@ -470,6 +480,7 @@ mod tests {
         "color=auto",
         "fail_on=lost+growth+oom",
         "python=no",
+        "dump-signal=none",
         "record",
         "record-limit=1G",
         "record-policy=last",
@@ -492,7 +503,7 @@ mod tests {
                 prop_oneof![
                     prop::sample::select(GOOD.to_vec()).prop_map(|word| (word.to_owned(), true)),
                     "[a-z]{1,6}xx(=[a-z0-9%]{0,5})?".prop_map(|word| (word, false)),
-                    "(exitcode|max|depth|frames|level|sample|free_leaks|colour|fail_on|python|record|record-limit|record-policy)=[g-z]{0,4}q".prop_map(|word| (word, false)),
+                    "(exitcode|max|depth|frames|level|sample|free_leaks|colour|fail_on|python|dump-signal|record|record-limit|record-policy)=[g-z]{0,4}q".prop_map(|word| (word, false)),
                 ],
                 1..12,
             )

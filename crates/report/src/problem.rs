@@ -9,7 +9,8 @@ const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, 
                      exitcode=N, max=N, depth=N, frames=program|all, level=counts|sites|stacks, \
                      sample=N, free_leaks=yes|no, suppress=FILE, colour=auto|always|never, \
                      fail_on=lost+reachable+growth+oom, python=yes|no, record, record-limit=SIZE, \
-                     record-policy=all|last|aggregate, embed-symbols";
+                     record-policy=all|last|aggregate, embed-symbols, \
+                     dump-signal=USR1|USR2|HUP|IO|PWR|none";
 
 /// Something in `LEAK_REPORT` that cannot be used.
 ///
@@ -86,7 +87,7 @@ const FLAGS: [&str; 11] = [
 ];
 
 /// Words with a value, and which values they take.
-pub(crate) const VALUES: [(&str, &str); 14] = [
+pub(crate) const VALUES: [(&str, &str); 15] = [
     (
         "file",
         "a file name, in which %p is the process id, %c the context, %h the machine, %r the rank and %% a percent sign",
@@ -105,6 +106,7 @@ pub(crate) const VALUES: [(&str, &str); 14] = [
         "one or more of lost, reachable, growth, oom, joined by +",
     ),
     ("python", "one of yes, no"),
+    ("dump-signal", "one of USR1, USR2, HUP, IO, PWR, none"),
     ("record-limit", "a size in bytes, or with K, M or G: 256MiB"),
     ("record-policy", "one of all, last, aggregate"),
 ];

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use cuguard_recording::Policy as RecordPolicy;
 use cuguard_registry::{Level, MAX_DEPTH};
 
+use crate::dump_signal::DumpSignal;
 use crate::fail_on::FailOn;
 use crate::format::{Formats, ReportMode};
 use crate::pattern::{FilePattern, PatternError};
@@ -38,6 +39,7 @@ const GROUPS: usize = 20;
 /// | `suppress=FILE` | [`suppress_file`](Self::suppress_file) | patterns of expected leaks, one a line, in the syntax of LeakSanitizer |
 /// | `fail_on=lost+reachable+growth+oom` | [`wanted_fail_on`](Self::wanted_fail_on) | for programs under `cuguard run`: which findings set the exit code, joined by `+`; `lost` by default. The exit code is then 1, unless `exitcode` sets it |
 /// | `python=yes`, `no` | [`wanted_python`](Self::wanted_python) | for programs under `cuguard run`: whether Python frames are recorded; `yes` by default |
+/// | `dump-signal=USR1`, `USR2`, `HUP`, `IO`, `PWR`, `none` | [`dump_signal`](Self::dump_signal) | the signal that writes a report of the running process; `USR2` by default. A program that handles or ignores the signal is left alone |
 /// | `record` | [`record`](Self::record) | records every allocation and free into a file, which `cuguard report` reads. `file=PATTERN` names this file then (`cuguard-%p.cgr` by default), and a report goes to standard error |
 /// | `record-limit=SIZE` | [`record_limit`](Self::record_limit) | the most bytes of the recording, such as `256MiB`; no limit by default |
 /// | `record-policy=all`, `last`, `aggregate` | [`record_policy`](Self::record_policy) | at the limit: keep everything all the same; keep the last events (the default); leave out allocations that are freed soon |
@@ -84,6 +86,7 @@ pub struct ReportSettings {
     pub(crate) colour: Option<Colour>,
     pub(crate) fail_on: Option<FailOn>,
     pub(crate) python: Option<bool>,
+    pub(crate) dump_signal: Option<DumpSignal>,
     /// The file of the recording.
     pub(crate) record: Option<FilePattern>,
     pub(crate) record_limit: Option<u64>,
@@ -126,6 +129,7 @@ impl ReportSettings {
             colour: None,
             fail_on: None,
             python: None,
+            dump_signal: None,
             record: None,
             record_limit: None,
             record_policy: None,
@@ -266,6 +270,27 @@ impl ReportSettings {
         self
     }
 
+    /// The signal that writes a report of the running process. Only `LEAK_REPORT` turns that on: a program without the variable
+    /// handles no signal for reports.
+    ///
+    /// ```
+    /// use cuguard::report::{DumpSignal, ReportSettings};
+    ///
+    /// let settings = ReportSettings::text().dump_signal(DumpSignal::None);
+    /// assert_eq!(settings.wanted_dump_signal(), DumpSignal::None);
+    /// assert_eq!(ReportSettings::text().wanted_dump_signal(), DumpSignal::Usr2);
+    /// ```
+    pub fn dump_signal(mut self, signal: DumpSignal) -> Self {
+        self.dump_signal = Some(signal);
+        self
+    }
+
+    /// The signal that writes a report of the running process.
+    #[must_use]
+    pub fn wanted_dump_signal(&self) -> DumpSignal {
+        self.dump_signal.unwrap_or_default()
+    }
+
     /// Whether there is a report.
     #[must_use]
     pub fn is_on(&self) -> bool {
@@ -319,6 +344,26 @@ impl ReportSettings {
     #[must_use]
     pub fn wanted_free_leaks(&self) -> Option<bool> {
         self.free_leaks
+    }
+
+    /// The same settings for a report that is returned as one text or one line of JSON, and written nowhere.
+    ///
+    /// ```
+    /// let settings = cuguard::report::ReportSettings::parse("json,file=x.json,max=3").0;
+    /// assert_eq!(settings.for_reply(false).wanted_formats(), [true, false, false]);
+    /// ```
+    pub fn for_reply(&self, json: bool) -> Self {
+        let formats = Formats {
+            text: !json,
+            json,
+            github: false,
+        };
+        Self {
+            mode: ReportMode::On(formats),
+            file: None,
+            colour: Some(Colour::Never),
+            ..self.clone()
+        }
     }
 
     /// The formats to write.

@@ -10,6 +10,44 @@
 
 #![forbid(unsafe_code)]
 
+mod amount;
+mod by;
+mod diff;
+mod error;
+mod from_recording;
+mod group;
+mod input;
+mod json_parts;
+mod keys;
+mod load;
+mod look;
+mod moment;
+mod output;
+pub mod page;
+mod ranks;
+mod resolver;
 mod run;
+mod site;
+mod stack_text;
+mod summary;
+mod sweep;
+mod symbols;
+mod timeline;
+mod words;
 
+pub use amount::Amount;
+pub use by::By;
+pub use diff::{Change, Diff, Match, diff};
+pub use error::ViewError;
+pub use group::{Group, group};
+pub use input::{NoReport, read_reports};
+pub use load::open;
+pub use look::{Frames, Look};
+pub use moment::{At, Moment, Peak, moment, peak};
+pub use output::{flamegraph, folded, json, pprof, text};
+pub use ranks::{Difference, Rank, Ranks};
+pub use resolver::{Offsets, Resolver};
 pub use run::{Allocation, CallSite, FOREVER, Frame, Kind, Mark, MarkKind, Run};
+pub use summary::Overview;
+pub use symbols::{SymbolOptions, Symbols, call_site, foreign_frame};
+pub use timeline::{Memory, Series, Timeline, timeline};

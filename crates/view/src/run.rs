@@ -50,7 +50,7 @@ pub struct Kind {
 }
 
 /// A call site: the stack trace, resolved.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CallSite {
     /// The type of the elements; empty where it is unknown.
     pub type_name: String,

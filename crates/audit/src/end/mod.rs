@@ -15,6 +15,7 @@
 //!   hangs must not keep the process from ending.
 //! - [`signals`] handles signals whose disposition is the default, and hides that from the program.
 //! - [`functions`] exports `_exit` and the exec functions, [`forked`] is the child after `fork`.
+//! - [`live`] reports the process while it runs.
 //! - [`output`] writes the report, [`run_folder`] the record that `cuguard run` sums up.
 //!
 //! A process that never calls a recorded function of the driver writes nothing. Nothing here calls the driver, and nothing
@@ -32,6 +33,7 @@ mod exiting;
 mod forked;
 mod functions;
 mod linker;
+mod live;
 mod made;
 mod output;
 mod reason;
@@ -94,6 +96,7 @@ fn prepare() -> bool {
         crate::origin::set_level(settings.wanted_level().unwrap_or(Level::Stacks));
         run_folder::note_use();
         reporter::launch();
+        live::start(settings);
         signals::install();
         exiting::register();
     });

@@ -147,7 +147,11 @@ fn is_last_thread() -> bool {
         let status = std::fs::read_to_string(one.path().join("stat")).unwrap_or_default();
         // The name is in parentheses and may have any letters.
         let state = status.rsplit_once(") ").map_or("Z", |(_, rest)| rest);
-        one.file_name() == own.as_str() || state.starts_with(['Z', 'X'])
+        // Threads of these libraries do not keep a process.
+        let is_own = status
+            .split_once('(')
+            .is_some_and(|(_, rest)| rest.starts_with("cuguard-"));
+        one.file_name() == own.as_str() || is_own || state.starts_with(['Z', 'X'])
     })
 }
 
@@ -165,6 +169,9 @@ fn make() {
         let made = made::make(&reason);
         if PHASE.load(Ordering::Acquire) == REQUESTED {
             output::deliver(&made, reason);
+        }
+        if reason != Reason::Exec {
+            cuguard_live::stop();
         }
     });
     let _ = PHASE.compare_exchange(REQUESTED, DONE, Ordering::AcqRel, Ordering::Acquire);

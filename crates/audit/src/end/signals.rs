@@ -8,11 +8,14 @@
 //! The handler waits for the report, unless the thread may hold a lock that the report needs: in a recorded call, or in the
 //! arena, it returns, and the thread waits at the end of the call. The reporting thread then ends the process.
 //!
+//! One of them, `SIGUSR2` unless `dump-signal=` names another, requests a report of the running process instead, as long as there is
+//! a server for those.
+//!
 //! Crashes (`SIGSEGV`, `SIGBUS`, …) are not handled: memory that is being searched may be what is broken.
 
 use std::ffi::{c_int, c_void};
 use std::ops::{Range, RangeInclusive};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::time::Duration;
 
 use super::{INSIDE, Reason, finish, functions, is_used, reporter, start};
@@ -101,7 +104,25 @@ pub(super) fn install() {
 /// library that the report needs, and then continues.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The signal that requests a report of the running process, or 0.
+static DUMP: AtomicI32 = AtomicI32::new(0);
+
+/// Sets the signal that requests a report of the running process, instead of its end; 0 for none.
+pub(super) fn set_dump_signal(signal: c_int) {
+    DUMP.store(signal, Ordering::Release);
+}
+
 extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    if signal == DUMP.load(Ordering::Acquire) && is_used() {
+        // SAFETY: the thread's own variable.
+        let errno = unsafe { *libc::__errno_location() };
+        let is_requested = cuguard_live::request_report();
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = errno };
+        if is_requested {
+            return;
+        }
+    }
     let _entered = Entered::here();
     if !is_used() {
         return die(signal);

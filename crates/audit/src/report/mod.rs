@@ -14,8 +14,8 @@ use std::fs;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use cuguard_registry::{ContextInfo, Key, Record};
-use cuguard_report::audit::{Failure, Process, Rendered, Search, render};
+use cuguard_registry::{ContextInfo, Key, Record, Snapshot};
+use cuguard_report::audit::{DUMP, Failure, Process, Rendered, Search, render};
 use cuguard_report::{ReportSettings, register_frames};
 use cuguard_sync::clock;
 
@@ -102,11 +102,43 @@ pub(crate) fn make(
         _ => fates.get(key),
     };
     let snapshot = registry.snapshot_with(ContextInfo::default(), fate);
-    let mut history = registry.history();
     if let Some(early) = &early {
         search = join(early.search.clone(), search);
-        // Nothing that the program does grows while it exits.
-        history.end = early.at;
+    }
+    // Nothing that the program does grows while it exits.
+    let end = early.as_ref().map(|early| early.at);
+    render(&process(snapshot, reason, failure, search, end), settings)
+}
+
+/// Makes a report of the running process. With a search, its threads are stopped for that time. A search at the beginning of an exit
+/// is left for the report of the end.
+pub(crate) fn make_live(
+    settings: &ReportSettings,
+    with_search: bool,
+    failure: Option<(&str, u32)>,
+) -> Rendered {
+    register_frames(python::resolve);
+    let (fates, search) = match with_search {
+        true => find(None),
+        false => (Fates::default(), None),
+    };
+    let fate = |key: &Key, _: &Record| fates.get(key);
+    let snapshot = state::registry().snapshot_with(ContextInfo::default(), fate);
+    render(&process(snapshot, DUMP, failure, search, None), settings)
+}
+
+/// What is known of this process. `end` is when the exit began.
+fn process(
+    snapshot: Snapshot,
+    reason: &str,
+    failure: Option<(&str, u32)>,
+    search: Option<Search>,
+    end: Option<Duration>,
+) -> Process {
+    let registry = state::registry();
+    let mut history = registry.history();
+    if let Some(end) = end {
+        history.end = end;
     }
     let duration = age().unwrap_or(snapshot.taken_at);
     let mut peak = registry.peak();
@@ -116,7 +148,7 @@ pub(crate) fn make(
     }
     let mut groups = snapshot.live;
     groups.extend(registry.destroyed());
-    let process = Process {
+    Process {
         pid: std::process::id(),
         command: command_line(),
         reason: reason.to_owned(),
@@ -132,12 +164,11 @@ pub(crate) fn make(
             code,
         }),
         refused: shortage::all_refused(),
-    };
-    render(&process, settings)
+    }
 }
 
 /// The command line of this process.
-fn command_line() -> String {
+pub(crate) fn command_line() -> String {
     let bytes = fs::read("/proc/self/cmdline").unwrap_or_default();
     let words = bytes.split(|byte| *byte == 0);
     let words: Vec<_> = words.map(String::from_utf8_lossy).collect();

@@ -5,12 +5,32 @@
 //! by namespaces and prefixes where a library is linked statically.
 
 use crate::foreign::is_foreign;
-use crate::frames::{Source, source_of};
+use crate::frames::{Source, source_of_names};
 use crate::symbols::Frame;
 
-/// Whose a frame is.
+/// A frame by its names, for [`FrameClass::of`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameNames<'a> {
+    /// The function, where it is known.
+    pub function: Option<&'a str>,
+    /// The source file, where it is known.
+    pub file: Option<&'a str>,
+    /// The path of the program or library; empty where it is not known.
+    pub module: &'a str,
+    /// Whether it is a frame of an interpreter: then it has a file and no module.
+    pub is_foreign: bool,
+}
+
+/// Whose a frame is, judged by its names.
+///
+/// ```
+/// use cuguard_report::{FrameClass, FrameNames};
+///
+/// let malloc = FrameNames { function: Some("cudaMalloc"), ..FrameNames::default() };
+/// assert_eq!(FrameClass::of(&malloc), FrameClass::Driver);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+pub enum FrameClass {
     /// The program's, or of a library that is no CUDA library.
     User,
     /// Of the driver or the CUDA runtime, through which every allocation goes.
@@ -23,9 +43,30 @@ pub(super) enum Class {
     Own,
 }
 
-impl Class {
+impl FrameClass {
+    /// The class with this name in JSON.
+    ///
+    /// ```
+    /// use cuguard_report::FrameClass;
+    ///
+    /// assert_eq!(FrameClass::from_name("library"), Some(FrameClass::Library));
+    /// assert_eq!(FrameClass::from_name("drivers"), None);
+    /// ```
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        let all = [
+            Self::User,
+            Self::Driver,
+            Self::Library,
+            Self::Runtime,
+            Self::Own,
+        ];
+        all.into_iter().find(|class| class.name() == name)
+    }
+
     /// Its name in JSON.
-    pub(super) const fn name(self) -> &'static str {
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::User => "user",
             Self::Driver => "driver",
@@ -33,6 +74,12 @@ impl Class {
             Self::Runtime => "runtime",
             Self::Own => "own",
         }
+    }
+
+    /// Whose it is.
+    #[must_use]
+    pub fn of(frame: &FrameNames<'_>) -> Self {
+        class_of(frame)
     }
 }
 
@@ -110,9 +157,21 @@ const LIBRARY_NAMES: [&str; 9] = [
 
 const RUNTIME_NAMES: [&str; 4] = ["std::", "__gnu_cxx::", "operator new", "ffi_call"];
 
+pub(super) use FrameClass as Class;
+
 pub(super) fn class(frame: &Frame) -> Class {
-    if is_foreign(frame.address) {
-        let file = frame.symbol.file.as_deref().unwrap_or_default();
+    Class::of(&FrameNames {
+        function: frame.symbol.function.as_deref(),
+        file: frame.symbol.file.as_deref(),
+        module: frame.module.as_ref().map_or("", |module| &*module.path),
+        is_foreign: is_foreign(frame.address),
+    })
+}
+
+fn class_of(frame: &FrameNames<'_>) -> Class {
+    let module = frame.module.rsplit('/').next().unwrap_or_default();
+    if frame.is_foreign {
+        let file = frame.file.unwrap_or_default();
         return match file {
             _ if is_in_package(file) => Class::Library,
             // Modules that are part of the interpreter.
@@ -120,19 +179,15 @@ pub(super) fn class(frame: &Frame) -> Class {
             _ => Class::User,
         };
     }
-    if let Some(class) = frame.module.as_ref().and_then(|module| {
-        let starts = |names: &[&str]| names.iter().any(|name| module.name().starts_with(name));
-        match () {
-            () if starts(&["libcuguard_audit"]) => Some(Class::Own),
-            () if starts(&DRIVER_MODULES) => Some(Class::Driver),
-            () if starts(&LIBRARY_MODULES) || is_in_package(&module.path) => Some(Class::Library),
-            () if starts(&RUNTIME_MODULES) || is_python(module.name()) => Some(Class::Runtime),
-            () => None,
-        }
-    }) {
-        return class;
+    let starts = |names: &[&str]| names.iter().any(|name| module.starts_with(name));
+    match () {
+        () if starts(&["libcuguard_audit"]) => return Class::Own,
+        () if starts(&DRIVER_MODULES) => return Class::Driver,
+        () if starts(&LIBRARY_MODULES) || is_in_package(frame.module) => return Class::Library,
+        () if starts(&RUNTIME_MODULES) || is_python(module) => return Class::Runtime,
+        () => {}
     }
-    let name = frame.symbol.function.as_deref().unwrap_or_default();
+    let name = frame.function.unwrap_or_default();
     let bare = bare(name);
     let starts = |names: &[&str]| names.iter().any(|prefix| bare.starts_with(prefix));
     if is_cuda_function(bare) {
@@ -145,7 +200,7 @@ pub(super) fn class(frame: &Frame) -> Class {
         // Without debug information too: the function that a Rust compiler generates is never resolved.
         Class::User
     } else {
-        match source_of(frame) {
+        match source_of_names(frame.function, frame.file, module) {
             Source::App => Class::User,
             Source::Own => Class::Own,
             Source::Runtime => Class::Runtime,

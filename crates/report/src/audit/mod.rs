@@ -23,8 +23,9 @@ mod text;
 use cuguard_registry::{Amount, Fate};
 
 use self::class::{Class, class};
+pub use self::class::{FrameClass, FrameNames};
 use self::prepare::Prepared;
-pub use self::process::{Failure, Process, Refused, Search};
+pub use self::process::{DUMP, Failure, Process, Refused, Search};
 use crate::fail_on::FailOn;
 use crate::output::is_coloured;
 use crate::settings::{Colour, ReportSettings};

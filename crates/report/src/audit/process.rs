@@ -4,6 +4,13 @@ use std::time::Duration;
 
 use cuguard_registry::{Group, History, Kind, Origin, Peak, Totals};
 
+/// Why a report is made that was requested from outside, by a signal or by `cuguard dump`: the process still runs.
+///
+/// ```
+/// assert_eq!(cuguard_report::audit::DUMP, "dump");
+/// ```
+pub const DUMP: &str = "dump";
+
 /// What is known of a process when its report is made.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Process {
@@ -11,7 +18,7 @@ pub struct Process {
     pub pid: u32,
     /// Its command line.
     pub command: String,
-    /// Why the report is made: `exit`, `SIGTERM`, `requested`.
+    /// Why the report is made: `exit`, `SIGTERM`, `requested`, [`DUMP`].
     pub reason: String,
     /// How long it ran.
     pub duration: Duration,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use cuguard_registry::{Fate, Group};
 
 use super::prepare::{FATES, Prepared};
-use super::process::Refused;
+use super::process::{DUMP, Refused};
 use super::tables::Share;
 use crate::rows::Row;
 use crate::size::ByteSize;
@@ -41,6 +41,7 @@ pub(super) fn line(prepared: &Prepared<'_>) -> String {
     for fate in FATES {
         let what = sum(prepared.amounts(fate));
         match (fate, what.is_empty()) {
+            (Fate::Lost, true) if is_unsearched(prepared) => {}
             (Fate::Lost, true) => parts.push("nothing is lost".to_owned()),
             (_, true) => {}
             _ => parts.push(format!("{} {what}", word(fate))),
@@ -62,6 +63,13 @@ pub(super) fn line(prepared: &Prepared<'_>) -> String {
         }
     }
     parts.join("; ")
+}
+
+/// Whether something is alive, and no address was searched for.
+fn is_unsearched(prepared: &Prepared<'_>) -> bool {
+    let process = prepared.process;
+    let is_live = process.reason == DUMP && process.search.is_none();
+    is_live && !prepared.of(Fate::Unclassified).is_empty()
 }
 
 pub(super) fn word(fate: Fate) -> &'static str {
@@ -173,6 +181,7 @@ impl Page<'_> {
         match process.reason.as_str() {
             "" => {}
             REQUESTED => second.push_str(", and still runs: the program asked for this report"),
+            DUMP => second.push_str(", and still runs"),
             reason => {
                 let _ = write!(second, ", ended by {}", printable(reason));
             }
@@ -413,7 +422,16 @@ impl Page<'_> {
         }
         if let Some(search) = &prepared.process.search {
             let (bytes, time) = (ByteSize(search.bytes), age(search.elapsed));
-            lines.push(format!("searched {bytes} of the process in {time}"));
+            let stopped = match prepared.process.reason == DUMP {
+                true => ", its threads were stopped meanwhile",
+                false => "",
+            };
+            lines.push(format!(
+                "searched {bytes} of the process in {time}{stopped}"
+            ));
+        }
+        if is_unsearched(prepared) {
+            lines.push("not searched for lost addresses".to_owned());
         }
         if !lines.is_empty() {
             self.line("");

@@ -1,0 +1,73 @@
+//! Reports of this process while it runs, for `cuguard dump`, `cuguard watch` and the signal of `dump-signal=`.
+//!
+//! The server's thread belongs to this library: searches leave it out. It reads the registry and never calls the driver. The
+//! signal is handled in [`signals`], with those that end the process.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use cuguard_live::{Format, Options, Source};
+use cuguard_registry::Kind;
+use cuguard_report::{ReportSettings, SiteNames, Stats, register_frames};
+use cuguard_sync::clock;
+
+use super::{failure, output, signals};
+use crate::{python, report, state};
+
+/// The records of this process.
+struct Records {
+    settings: &'static ReportSettings,
+    names: Mutex<SiteNames>,
+}
+
+/// Starts the server, if reports are on.
+pub(super) fn start(settings: &'static ReportSettings) {
+    if !settings.is_on() {
+        return;
+    }
+    // Lives as long as the process.
+    let source = Box::leak(Box::new(Records {
+        settings,
+        names: Mutex::default(),
+    }));
+    let started = cuguard_live::start(Options {
+        source,
+        // Handled with the signals that end the process.
+        signal: None,
+        // The reporting thread does that.
+        ends_process: false,
+    });
+    if started.is_ok() {
+        let signal = cuguard_live::number(settings.wanted_dump_signal());
+        signals::set_dump_signal(signal.unwrap_or(0));
+    }
+}
+
+impl Source for Records {
+    fn dump(&self, format: Format, search: bool) -> String {
+        let settings = self.settings.for_reply(format == Format::Json);
+        let made = report::make_live(&settings, search, failure());
+        made.text + &made.json
+    }
+
+    fn stats(&self, sites: usize) -> String {
+        register_frames(python::resolve);
+        let registry = state::registry();
+        let totals = Kind::ALL.iter().map(|kind| (*kind, registry.totals(*kind)));
+        let usage = registry.memory_usage();
+        let stats = Stats {
+            tool: "cuguard-audit",
+            process: std::process::id(),
+            command: report::command_line(),
+            time: Duration::from_nanos(clock::nanoseconds()),
+            totals: totals.filter(|(_, totals)| totals.allocated != 0).collect(),
+            sites: usage.sites.into_iter().map(|site| site.group).collect(),
+        };
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.to_json(sites, &mut names)
+    }
+
+    fn write_report(&self) {
+        output::write(&report::make_live(self.settings, true, failure()));
+    }
+}

@@ -1,0 +1,176 @@
+//! Where sockets are: `$XDG_RUNTIME_DIR/cuguard`, or `/tmp/cuguard-UID`. The folder belongs to the user and has mode 0700: nobody
+//! else but root can open a socket in it, or put one there.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+/// How many servers a process can have.
+pub(crate) const SERVERS: usize = 8;
+
+/// How many sockets of ended processes a start removes at most.
+const SWEPT: usize = 256;
+
+/// The folders of a user, the preferred first. `runtime` is `XDG_RUNTIME_DIR`.
+pub(crate) fn candidates(runtime: Option<OsString>, user: u32) -> Vec<PathBuf> {
+    let runtime = runtime.map(PathBuf::from).filter(|path| path.is_absolute());
+    let runtime = runtime.map(|path| path.join("cuguard"));
+    let temporary = PathBuf::from(format!("/tmp/cuguard-{user}"));
+    runtime.into_iter().chain([temporary]).collect()
+}
+
+/// The name of a process's socket.
+pub(crate) fn socket_name(process: u32, server: usize) -> String {
+    match server {
+        0 => format!("{process}.sock"),
+        server => format!("{process}-{}.sock", server + 1),
+    }
+}
+
+/// The process of a socket's name.
+fn process_of(name: &str) -> Option<u32> {
+    let stem = name.strip_suffix(".sock")?;
+    let process = stem.split_once('-').map_or(stem, |(process, _)| process);
+    process.parse().ok()
+}
+
+/// Creates the folder, unless it exists, and checks it.
+pub(crate) fn prepare(path: &Path, user: u32) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        // The umask may have removed bits.
+        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o700))?,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    check(path, user)
+}
+
+/// Checks that the folder belongs to the user, and that no other user can open it.
+pub(crate) fn check(path: &Path, user: u32) -> io::Result<()> {
+    let info = fs::symlink_metadata(path)?;
+    let problem = if !info.is_dir() {
+        "is no folder"
+    } else if info.uid() != user {
+        "belongs to another user"
+    } else if info.mode() & 0o077 != 0 {
+        "can be opened by other users"
+    } else {
+        return Ok(());
+    };
+    let text = format!("{} {problem}", path.display());
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// Whether no process listens at a socket: it is left over from one that ended without removing it.
+pub(crate) fn is_stale(path: &Path) -> bool {
+    let connected = UnixStream::connect(path);
+    connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Removes the sockets of processes that do not exist any more.
+pub(crate) fn sweep(path: &Path) {
+    let Ok(entries) = fs::read_dir(path) else {
+        return;
+    };
+    for entry in entries.flatten().take(SWEPT) {
+        let name = entry.file_name();
+        let process = name.to_str().and_then(process_of);
+        let is_ended = |process: u32| fs::symlink_metadata(format!("/proc/{process}")).is_err();
+        // The process may exist in another PID namespace, and listen.
+        if process.is_some_and(is_ended) && is_stale(&entry.path()) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
+
+    use super::{candidates, check, prepare, process_of, socket_name, sweep};
+
+    /// A folder that is removed with this value.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("cuguard-live-{name}-{}", std::process::id()));
+            let _ = fs::remove_dir_all(&path);
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn user() -> u32 {
+        // SAFETY: always succeeds.
+        unsafe { libc::geteuid() }
+    }
+
+    #[test]
+    fn the_runtime_folder_comes_first_if_it_is_absolute() {
+        let paths = |runtime: Option<&str>| candidates(runtime.map(Into::into), 7);
+        let temporary = PathBuf::from("/tmp/cuguard-7");
+        assert_eq!(paths(None), [temporary.clone()]);
+        assert_eq!(paths(Some("relative")), [temporary.clone()]);
+        let runtime = PathBuf::from("/run/user/7/cuguard");
+        assert_eq!(paths(Some("/run/user/7")), [runtime, temporary]);
+    }
+
+    #[test]
+    fn names_have_the_process() {
+        for server in 0..3 {
+            assert_eq!(process_of(&socket_name(4711, server)), Some(4711));
+        }
+        assert_eq!(socket_name(4711, 0), "4711.sock");
+        assert_eq!(process_of("x.sock"), None);
+        assert_eq!(process_of("4711"), None);
+    }
+
+    #[test]
+    fn a_folder_of_others_is_refused() {
+        let folder = Folder::new("folder");
+        let own = folder.0.join("own");
+        prepare(&own, user()).unwrap();
+        let mode = fs::metadata(&own).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+        prepare(&own, user()).unwrap();
+        let error = check(&own, user() + 1).unwrap_err().to_string();
+        assert!(error.ends_with("belongs to another user"), "{error}");
+        let link = folder.0.join("link");
+        symlink(&own, &link).unwrap();
+        let error = prepare(&link, user()).unwrap_err().to_string();
+        assert!(error.ends_with("is no folder"), "{error}");
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o750)).unwrap();
+        let error = prepare(&own, user()).unwrap_err().to_string();
+        assert!(error.ends_with("can be opened by other users"), "{error}");
+    }
+
+    #[test]
+    fn sockets_of_ended_processes_are_removed() {
+        let folder = Folder::new("sweep");
+        // Larger than any process id, and one that exists.
+        let (ended, alive) = (folder.0.join("99999999.sock"), folder.0.join("1.sock"));
+        let (served, other) = (folder.0.join("99999998.sock"), folder.0.join("notes"));
+        for path in [&ended, &alive] {
+            drop(UnixListener::bind(path).unwrap());
+        }
+        fs::write(&other, "").unwrap();
+        let _listener = UnixListener::bind(&served).unwrap();
+        sweep(&folder.0);
+        assert!(!ended.exists());
+        assert!(alive.exists() && served.exists() && other.exists());
+    }
+}

@@ -1,0 +1,45 @@
+//! Reports of running processes: a thread that serves a Unix socket, a signal that requests a report, and the client of both.
+//!
+//! ```text
+//!   cuguard dump, watch ── client ──► PID.sock ──► server thread ──► Source: report, figures
+//!   kill -USR2 PID ── signal handler ──► pipe ──────►  │
+//!                                                      └── writes the report where LEAK_REPORT says
+//! ```
+//!
+//! - [`folder`] is where sockets are: a folder of mode 0700 that belongs to the user, checked on both sides.
+//! - [`server`] is the thread. It blocks all signals, and a process ends without it.
+//! - [`signal`] installs the handler, unless the program handles the signal itself.
+//! - [`client`] finds the socket of a process and sends one request. Both sides check the other's credentials (`SO_PEERCRED`).
+//! - [`protocol`] is what they say to each other: one line to the server, a status line and the body back.
+//!
+//! A process may have several servers: the audit library has one, and so has the crate in the program. The client asks all.
+//!
+//! Nothing here knows the driver, or what a report contains.
+
+pub mod client;
+mod credentials;
+mod descriptor;
+mod folder;
+mod protocol;
+mod running;
+mod server;
+mod signal;
+mod threads;
+
+pub use client::{AskError, ask};
+pub use protocol::{Format, Request};
+pub use running::{is_running, request_report};
+pub use server::{Options, start, stop};
+pub use signal::number;
+
+/// What a server reports. Its functions are called on the server's thread while the program runs; none may call the driver.
+pub trait Source: Sync {
+    /// A report of this moment. `search` asks for a search for lost addresses, where there is one.
+    fn dump(&self, format: Format, search: bool) -> String;
+
+    /// Live bytes and the largest call sites, at most `sites` of them: one line of JSON.
+    fn stats(&self, sites: usize) -> String;
+
+    /// Writes a report of this moment where the settings say.
+    fn write_report(&self);
+}

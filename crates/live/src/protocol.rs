@@ -1,0 +1,124 @@
+//! Requests and replies.
+//!
+//! A connection is one request: a line of words. The reply is a line, `ok` or `error WHY`, and after `ok` the body up to the end
+//! of the connection.
+
+use std::fmt;
+
+/// The longest request, with its line break.
+pub(crate) const LONGEST: usize = 64;
+
+/// The most call sites that a server names.
+const MOST_SITES: usize = 1000;
+
+/// The format of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Lines of text.
+    Text,
+    /// One line of JSON for each report.
+    Json,
+}
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A report as the reply.
+    Dump {
+        /// Its format.
+        format: Format,
+        /// Whether addresses are searched for, which stops the program's threads for that time.
+        search: bool,
+    },
+    /// Figures and at most so many call sites, as one line of JSON.
+    Stats {
+        /// How many call sites.
+        sites: usize,
+    },
+    /// A report that the process writes where its settings say. The reply is empty.
+    Report,
+}
+
+impl fmt::Display for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Dump { format, search } => {
+                let format = match format {
+                    Format::Text => "text",
+                    Format::Json => "json",
+                };
+                let search = if *search { "search" } else { "no-search" };
+                write!(f, "dump {format} {search}")
+            }
+            Self::Stats { sites } => write!(f, "stats {sites}"),
+            Self::Report => f.write_str("report"),
+        }
+    }
+}
+
+impl Request {
+    /// Parses a line without its line break.
+    pub(crate) fn parse(line: &str) -> Option<Self> {
+        let words: Vec<_> = line.split(' ').collect();
+        Some(match words[..] {
+            ["dump", format, search] => Self::Dump {
+                format: match format {
+                    "text" => Format::Text,
+                    "json" => Format::Json,
+                    _ => return None,
+                },
+                search: match search {
+                    "search" => true,
+                    "no-search" => false,
+                    _ => return None,
+                },
+            },
+            ["stats", sites] => Self::Stats {
+                sites: sites.parse().ok().filter(|sites| *sites <= MOST_SITES)?,
+            },
+            ["report"] => Self::Report,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Format, LONGEST, Request};
+
+    #[test]
+    fn a_request_survives_its_line() {
+        for request in [
+            Request::Dump {
+                format: Format::Text,
+                search: true,
+            },
+            Request::Dump {
+                format: Format::Json,
+                search: false,
+            },
+            Request::Stats { sites: 1000 },
+            Request::Report,
+        ] {
+            let line = request.to_string();
+            assert_eq!(Request::parse(&line), Some(request));
+            assert!(line.len() < LONGEST);
+        }
+    }
+
+    #[test]
+    fn other_lines_are_none() {
+        for line in [
+            "",
+            "dump",
+            "dump text",
+            "dump xml search",
+            "stats -1",
+            "stats 1001",
+            "report now",
+            "stats  3",
+        ] {
+            assert_eq!(Request::parse(line), None, "{line:?}");
+        }
+    }
+}

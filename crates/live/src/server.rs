@@ -1,0 +1,300 @@
+//! The server: one thread that waits for connections and for the signal.
+//!
+//! It blocks all signals and ends with the process. Each connection has time limits, so that a client that sends nothing or reads
+//! nothing does not keep others from their replies.
+
+use std::env;
+use std::ffi::c_int;
+use std::io::{self, Read, Write};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::credentials::credentials;
+use crate::protocol::{LONGEST, Request};
+use crate::running::{LISTENER, OWNER, WAKE, WOKEN, in_child, is_running, own_process};
+use crate::{Source, client, folder, signal, threads};
+
+/// What a server does.
+pub struct Options {
+    /// What it reports.
+    pub source: &'static dyn Source,
+    /// The signal for which a handler is installed, if the program has none.
+    pub signal: Option<c_int>,
+    /// Whether the server ends the process when the main thread has ended and only threads of these libraries are left. Without
+    /// them the process would have ended.
+    pub ends_process: bool,
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let signal = &self.signal;
+        f.debug_struct("Options").field("signal", signal).finish()
+    }
+}
+
+/// How long a client may take to send its request.
+const REQUEST: Duration = Duration::from_secs(2);
+/// How long a client may take to read its reply.
+const REPLY: Duration = Duration::from_secs(30);
+/// How often it is checked whether only threads of these libraries are left.
+const GLANCE: Duration = Duration::from_secs(1);
+
+/// The process ends: no report is begun.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+/// The socket's file.
+static SOCKET: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+/// Starts the server, once a process. A later call does nothing.
+///
+/// # Errors
+///
+/// No folder for the socket can be used, or the thread cannot be started. The program then runs without a server.
+pub fn start(options: Options) -> io::Result<()> {
+    static STARTED: AtomicBool = AtomicBool::new(false);
+    if STARTED.swap(true, Ordering::AcqRel) {
+        return Ok(());
+    }
+    let (listener, socket) = bind()?;
+    let (woken, wake) = pipe()?;
+    LISTENER.set(listener.into_raw_fd());
+    WOKEN.set(woken.into_raw_fd());
+    WAKE.set(wake.into_raw_fd());
+    // SAFETY: the function is async-signal-safe.
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    let own = socket.clone();
+    *SOCKET.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+    OWNER.store(own_process(), Ordering::Release);
+    let wanted = options.signal;
+    // The thread inherits this mask: the program's signals are for the program's threads.
+    let before = threads::block_signals();
+    let spawned = thread::Builder::new()
+        .name("cuguard-live".to_owned())
+        .spawn(move || run(&options, &own));
+    threads::restore_signals(&before);
+    match spawned {
+        Ok(_) => {
+            if let Some(signal) = wanted {
+                signal::install(signal);
+            }
+            Ok(())
+        }
+        Err(error) => {
+            stop();
+            Err(error)
+        }
+    }
+}
+
+/// Removes the socket, because the process ends. A report that is being made is not waited for, and none is begun.
+pub fn stop() {
+    if !is_running() {
+        return;
+    }
+    STOPPED.store(true, Ordering::Release);
+    // At exit another thread may hold it and never release it.
+    if let Ok(mut socket) = SOCKET.try_lock()
+        && let Some(path) = socket.take()
+    {
+        let _ = std::fs::remove_file(path);
+    }
+}
+
+/// A pipe that neither blocks nor survives an exec.
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let mut ends = [0; 2];
+    // SAFETY: two numbers can be written to.
+    let code = unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) };
+    if code != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: new descriptors that nothing else owns.
+    Ok(ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) }).into())
+}
+
+/// Binds the socket in the first folder that can be used.
+fn bind() -> io::Result<(UnixListener, PathBuf)> {
+    // SAFETY: always succeeds.
+    let user = unsafe { libc::geteuid() };
+    let mut refused = None;
+    for path in folder::candidates(env::var_os("XDG_RUNTIME_DIR"), user) {
+        match folder::prepare(&path, user).and_then(|()| bind_in(&path)) {
+            Ok(bound) => {
+                folder::sweep(&path);
+                return Ok(bound);
+            }
+            Err(error) => refused = refused.or(Some(error)),
+        }
+    }
+    Err(refused.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+}
+
+fn bind_in(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
+    for server in 0..folder::SERVERS {
+        let path = folder.join(folder::socket_name(std::process::id(), server));
+        let bound = UnixListener::bind(&path).or_else(|error| {
+            // Left over from a process with the same id, or from the program before an exec.
+            if error.kind() == io::ErrorKind::AddrInUse && folder::is_stale(&path) {
+                std::fs::remove_file(&path)?;
+                return UnixListener::bind(&path);
+            }
+            Err(error)
+        });
+        match bound {
+            Ok(listener) => {
+                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+                listener.set_nonblocking(true)?;
+                return Ok((listener, path));
+            }
+            // Another library of this process serves it.
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
+}
+
+/// The thread. It ends when the program has closed its descriptors.
+fn run(options: &Options, socket: &Path) {
+    loop {
+        let (Some(listener), Some(woken)) = (LISTENER.get(), WOKEN.get()) else {
+            // The signal still does not end the process, which has asked for reports.
+            return;
+        };
+        let wanted = |fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let mut both = [wanted(listener), wanted(woken)];
+        // SAFETY: two descriptors, which may be invalid.
+        let ready = unsafe { libc::poll(both.as_mut_ptr(), 2, GLANCE.as_millis() as c_int) };
+        if STOPPED.load(Ordering::Acquire) {
+            // The process exits, and has closed nothing.
+            return;
+        }
+        if ready == 0 && options.ends_process && threads::is_only_own() {
+            // As the C library does when the last thread ends.
+            // SAFETY: handlers of the program may run on any thread.
+            unsafe { libc::exit(0) };
+        }
+        // Checked again: the program may have closed them while this thread waited.
+        if both[1].revents & libc::POLLIN != 0 && drain() {
+            let _ = catch_unwind(AssertUnwindSafe(|| options.source.write_report()));
+            client::request_from_others(socket);
+        }
+        if both[0].revents & libc::POLLIN != 0 {
+            accept(options);
+        }
+    }
+}
+
+/// Reads all requests of the signal: they are one. Returns whether there was any.
+fn drain() -> bool {
+    let mut any = false;
+    let mut bytes = [0_u8; 64];
+    while let Some(pipe) = WOKEN.get() {
+        // SAFETY: the bytes can be written to; the pipe does not block.
+        let read = unsafe { libc::read(pipe, bytes.as_mut_ptr().cast(), bytes.len()) };
+        if read <= 0 {
+            break;
+        }
+        any = true;
+    }
+    any
+}
+
+fn accept(options: &Options) {
+    let Some(listener) = LISTENER.get() else {
+        return;
+    };
+    let flags = libc::SOCK_CLOEXEC;
+    // SAFETY: the address is not wanted.
+    let accepted =
+        unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
+    if accepted < 0 {
+        if io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock {
+            // The process has no descriptor left. The connection waits.
+            thread::sleep(GLANCE);
+        }
+        return;
+    }
+    // SAFETY: a new descriptor that nothing else owns.
+    let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(accepted) });
+    let _ = catch_unwind(AssertUnwindSafe(|| serve(stream, options.source)));
+}
+
+fn serve(mut stream: UnixStream, source: &dyn Source) -> io::Result<()> {
+    // SAFETY: always succeeds.
+    let own = unsafe { libc::geteuid() };
+    let reply = match credentials(&stream)?.uid {
+        user if user != own && user != 0 => Err("this process belongs to another user".to_owned()),
+        _ => match read_request(&mut stream)? {
+            Some(request) => catch_unwind(AssertUnwindSafe(|| reply(request, source)))
+                .map_err(|_| "the report could not be made".to_owned()),
+            None => Err("unknown request; accepted: dump, stats, report".to_owned()),
+        },
+    };
+    match reply {
+        Ok(body) => {
+            write(&mut stream, b"ok\n")?;
+            write(&mut stream, body.as_bytes())
+        }
+        Err(why) => write(&mut stream, format!("error {why}\n").as_bytes()),
+    }
+}
+
+fn reply(request: Request, source: &dyn Source) -> String {
+    match request {
+        Request::Dump { format, search } => source.dump(format, search),
+        Request::Stats { sites } => source.stats(sites),
+        Request::Report => {
+            source.write_report();
+            String::new()
+        }
+    }
+}
+
+fn left(until: Instant) -> io::Result<Option<Duration>> {
+    let left = until.saturating_duration_since(Instant::now());
+    match left.is_zero() {
+        true => Err(io::ErrorKind::TimedOut.into()),
+        false => Ok(Some(left)),
+    }
+}
+
+/// Reads one line. `None` for what is no request.
+fn read_request(stream: &mut UnixStream) -> io::Result<Option<Request>> {
+    let until = Instant::now() + REQUEST;
+    let mut line = [0_u8; LONGEST];
+    let mut length = 0;
+    while length < LONGEST && !line[..length].contains(&b'\n') {
+        stream.set_read_timeout(left(until)?)?;
+        match stream.read(&mut line[length..])? {
+            0 => break,
+            read => length += read,
+        }
+    }
+    let text = line[..length].strip_suffix(b"\n").unwrap_or_default();
+    Ok(str::from_utf8(text).ok().and_then(Request::parse))
+}
+
+/// Writes all of it. The signal for a closed connection is blocked on this thread.
+fn write(stream: &mut UnixStream, mut bytes: &[u8]) -> io::Result<()> {
+    let until = Instant::now() + REPLY;
+    while !bytes.is_empty() {
+        stream.set_write_timeout(left(until)?)?;
+        match stream.write(bytes) {
+            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! The figures of a running process, for `cuguard watch`: live bytes by kind, and the largest call sites. One line of JSON.
+//! `docs/live-schema.md` is its schema.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use cuguard_registry::{Group, Kind, Origin, Totals};
+
+use crate::audit::user_frames;
+use crate::frames::mark;
+use crate::json::{list, seconds};
+use crate::json_value::{Value, object};
+use crate::paths::Paths;
+use crate::symbols::Symbols;
+
+/// The version of the schema. It changes when a member is removed or changes its meaning.
+const VERSION: u64 = 1;
+
+/// The figures of a process at one moment.
+///
+/// ```
+/// use cuguard::Kind;
+/// use cuguard::snapshot::Group;
+/// use cuguard_report::{SiteNames, Stats};
+///
+/// let stats = Stats {
+///     tool: "cuguard",
+///     process: 42,
+///     sites: vec![Group::new(Kind::Device, "f32", 2, 4096)],
+///     ..Stats::default()
+/// };
+/// let json = stats.to_json(10, &mut SiteNames::default());
+/// assert!(json.starts_with(r#"{"version":1,"tool":"cuguard","process":42,"#));
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Stats {
+    /// Which library recorded: `cuguard` or `cuguard-audit`.
+    pub tool: &'static str,
+    /// The process.
+    pub process: u32,
+    /// Its command line.
+    pub command: String,
+    /// The time of these figures, from any fixed moment of the process.
+    pub time: Duration,
+    /// Figures by kind, for kinds that were ever allocated.
+    pub totals: Vec<(Kind, Totals)>,
+    /// What is alive by call site.
+    pub sites: Vec<Group>,
+}
+
+/// The names of call sites that were resolved before.
+#[derive(Debug, Default)]
+pub struct SiteNames {
+    known: HashMap<Origin, Name>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Name {
+    function: Option<String>,
+    file: Option<String>,
+    line: Option<u32>,
+}
+
+/// More call sites than a person looks at. The table is emptied then.
+const MOST: usize = 10_000;
+
+impl SiteNames {
+    /// The innermost function of the program at a call site.
+    fn of(&mut self, origin: Origin, is_audit: bool, symbols: &mut Symbols, paths: &Paths) -> Name {
+        if let Some(known) = self.known.get(&origin) {
+            return known.clone();
+        }
+        let mut frames = symbols.frames(origin.stack, false);
+        mark(&mut frames);
+        match is_audit {
+            true => user_frames(&mut frames),
+            false => frames.retain(|frame| frame.in_app),
+        }
+        let shorten = |file: &str| paths.shorten(file).into_owned();
+        let mut name = frames.first().map_or_else(Name::default, |frame| Name {
+            function: Some(frame.name().into_owned()),
+            file: frame.symbol.file.as_deref().map(shorten),
+            line: frame.symbol.line,
+        });
+        // Exact, where the compiler recorded it.
+        if let Some(site) = origin.site {
+            name.file = Some(shorten(site.file));
+            name.line = Some(site.line);
+        }
+        if self.known.len() >= MOST {
+            self.known.clear();
+        }
+        self.known.insert(origin, name.clone());
+        name
+    }
+}
+
+impl Stats {
+    /// One line of JSON with at most `sites` call sites, the largest first, and a line break.
+    #[must_use]
+    pub fn to_json(&self, sites: usize, names: &mut SiteNames) -> String {
+        let (mut symbols, paths) = (Symbols::default(), Paths::new());
+        let mut largest: Vec<&Group> = self.sites.iter().collect();
+        largest.sort_by_key(|group| group.size_order());
+        let shown = &largest[..sites.min(largest.len())];
+        let mut device = Totals::default();
+        for (_, totals) in self
+            .totals
+            .iter()
+            .filter(|(kind, _)| kind.is_device_memory())
+        {
+            device.bytes += totals.bytes;
+            device.count += totals.count;
+            device.allocated += totals.allocated;
+        }
+        let kinds = list(&self.totals, |(kind, totals)| {
+            object! {
+                "kind": kind.name(),
+                "on_device": kind.is_device_memory(),
+                "live_count": totals.count,
+                "live_bytes": totals.bytes,
+                "peak_bytes": totals.peak_bytes,
+                "allocated_count": totals.allocated,
+            }
+        });
+        let is_audit = self.tool == "cuguard-audit";
+        let sites = shown.iter().map(|group| {
+            let name = names.of(group.origin, is_audit, &mut symbols, &paths);
+            object! {
+                "kind": group.kind.name(),
+                "on_device": group.kind.is_device_memory(),
+                "count": group.amount.count,
+                "bytes": group.amount.bytes,
+                "label": group.label.as_deref(),
+                "function": name.function.as_deref(),
+                "file": name.file.as_deref(),
+                "line": name.line,
+            }
+        });
+        let sites = Value::Array(sites.collect());
+        object! {
+            "version": VERSION,
+            "tool": self.tool,
+            "process": self.process,
+            "command": self.command.as_str(),
+            "seconds": seconds(self.time),
+            "device_live_bytes": device.bytes,
+            "device_live_count": device.count,
+            "device_allocated_count": device.allocated,
+            "kinds": kinds,
+            "sites": sites,
+            "sites_not_shown": largest.len() - shown.len(),
+        }
+        .to_string()
+            + "\n"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cuguard_registry::{Group, Kind, Totals};
+
+    use super::{SiteNames, Stats};
+    use crate::tests_support::read;
+
+    #[test]
+    fn the_largest_sites_come_first_and_host_memory_is_no_device_memory() {
+        let totals = |bytes| Totals {
+            count: 1,
+            bytes,
+            peak_bytes: bytes,
+            allocated: 3,
+        };
+        let mut labelled = Group::new(Kind::Device, "f32", 1, 200);
+        labelled.label = Some("we\"ights".into());
+        let stats = Stats {
+            tool: "cuguard",
+            totals: vec![(Kind::Device, totals(300)), (Kind::Pinned, totals(50))],
+            sites: vec![
+                Group::new(Kind::Pinned, "f32", 1, 50),
+                Group::new(Kind::Device, "u8", 2, 100),
+                labelled,
+            ],
+            ..Stats::default()
+        };
+        let json = read(&stats.to_json(2, &mut SiteNames::default()));
+        assert_eq!(json["device_live_bytes"], 300);
+        assert_eq!(json["sites"][0]["bytes"], 200);
+        assert_eq!(json["sites"][0]["label"], "we\"ights");
+        assert_eq!(json["sites"][1]["bytes"], 100);
+        assert_eq!(json["sites_not_shown"], 1);
+        assert_eq!(json["kinds"][1]["on_device"], false);
+    }
+}

@@ -1,0 +1,306 @@
+//! A run out of a recording: events become allocations with a begin and an end, stack traces become names.
+
+use std::collections::HashMap;
+
+use cuguard_recording::{End, Event, Recording, Stack, What};
+
+use crate::resolver::Resolver;
+use crate::run::{Allocation, CallSite, FOREVER, Kind, Mark, MarkKind, Run};
+use crate::symbols::call_site;
+
+/// Kinds that belong to the device or to the process and outlive the context that they were created in.
+const OUTLIVE_CONTEXTS: [&str; 9] = [
+    "stream_ordered",
+    "memory_pool",
+    "physical",
+    "mapped",
+    "imported",
+    "address_range",
+    "graph",
+    "graph_exec",
+    "library",
+];
+
+impl Run {
+    /// Pairs allocations with their frees, and resolves stack traces. Never fails: what does not fit together is listed in
+    /// [`Run::problems`].
+    ///
+    /// - A free without an allocation is left out: its size is unknown.
+    /// - An allocation at an address that is in use ends the older one: its free was not recorded.
+    /// - What a context had ends with it, but for kinds that belong to the device or the process.
+    /// - A free that failed, after which the resource is live again, is recorded as a new allocation, and shown so.
+    ///
+    /// ```
+    /// use cuguard_recording::{Event, Kind, Recording, Stack, What};
+    /// use cuguard_view::{FOREVER, Offsets, Run};
+    ///
+    /// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+    /// let allocated = What::Allocated { kind: 0, address: 0x7000, bytes: 512, stack: 0, stream: 0, context: 1, label: 0 };
+    /// let recording = Recording {
+    ///     kinds: vec![device],
+    ///     stacks: vec![Stack::default()],
+    ///     names: vec![String::new()],
+    ///     events: vec![Event { time: 5, thread: 0, what: allocated }],
+    ///     ..Recording::default()
+    /// };
+    /// let run = Run::from_recording(recording, &mut Offsets::default());
+    /// assert_eq!((run.allocations[0].bytes, run.allocations[0].end), (512, FOREVER));
+    /// ```
+    #[must_use]
+    pub fn from_recording(recording: Recording, resolver: &mut dyn Resolver) -> Self {
+        let (sites, numbers) = sites(&recording.stacks, resolver);
+        let mut events = recording.events;
+        if !events.is_sorted_by_key(|event| event.time) {
+            events.sort_by_key(|event| event.time);
+        }
+        let last = events.last().map_or(0, |event| event.time);
+        let (end, exited) = match recording.end {
+            End::Exit { time } => (time.max(last), true),
+            End::Open => (last, false),
+        };
+        let mut run = Self {
+            command: recording.meta.command,
+            pid: recording.meta.pid,
+            host: recording.meta.host,
+            rank: recording.meta.rank,
+            started: recording.meta.started,
+            end,
+            exited,
+            kinds: recording.kinds.into_iter().map(kind).collect(),
+            sites,
+            names: recording.names,
+            problems: recording.problems,
+            ..Self::default()
+        };
+        if run.names.is_empty() {
+            run.names.push(String::new());
+        }
+        if recording.dropped != 0 {
+            run.problems.push(format!(
+                "{} dropped by the size limit of the recording",
+                count(recording.dropped, "event was", "events were")
+            ));
+        }
+        let mut pairing = Pairing::new(run, numbers);
+        pairing.reserve(&events);
+        for event in &events {
+            pairing.event(event);
+        }
+        pairing.finish()
+    }
+}
+
+fn kind(kind: cuguard_recording::Kind) -> Kind {
+    Kind {
+        name: kind.name,
+        on_device: kind.on_device,
+        is_memory: kind.is_memory,
+    }
+}
+
+fn count(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// Distinct call sites, and the number of each stack's. Stacks that differ in addresses alone are one call site.
+fn sites(stacks: &[Stack], resolver: &mut dyn Resolver) -> (Vec<CallSite>, Vec<u32>) {
+    let mut sites = vec![CallSite::default()];
+    let mut indices = HashMap::from([(CallSite::default(), 0)]);
+    let numbers = stacks.iter().map(|stack| {
+        let site = call_site(stack, resolver);
+        let next = sites.len() as u32;
+        *indices.entry(site).or_insert_with_key(|site| {
+            sites.push(site.clone());
+            next
+        })
+    });
+    let numbers = numbers.collect();
+    (sites, numbers)
+}
+
+/// The state while events are paired.
+struct Pairing {
+    run: Run,
+    /// From the number of a stack to that of its call site.
+    numbers: Vec<u32>,
+    /// By kind.
+    outlives: Vec<bool>,
+    /// By context: what is alive, by kind and address. One map a context, so that its end costs what it had.
+    alive: HashMap<u32, HashMap<(u8, u64), u32>>,
+    unmatched_frees: u64,
+    reused: u64,
+    unknown_references: u64,
+    too_many: u64,
+}
+
+impl Pairing {
+    fn new(run: Run, numbers: Vec<u32>) -> Self {
+        let outlives = |kind: &Kind| OUTLIVE_CONTEXTS.contains(&kind.name.as_str());
+        Self {
+            outlives: run.kinds.iter().map(outlives).collect(),
+            run,
+            numbers,
+            alive: HashMap::new(),
+            unmatched_frees: 0,
+            reused: 0,
+            unknown_references: 0,
+            too_many: 0,
+        }
+    }
+
+    /// Growing a vector of ten million allocations would need its size twice.
+    fn reserve(&mut self, events: &[Event]) {
+        let is_allocation = |event: &&Event| matches!(event.what, What::Allocated { .. });
+        let allocations = events.iter().filter(is_allocation).count();
+        self.run.allocations.reserve_exact(allocations);
+    }
+
+    fn event(&mut self, event: &Event) {
+        let time = event.time;
+        match event.what {
+            What::Allocated {
+                kind,
+                address,
+                bytes,
+                stack,
+                stream,
+                context,
+                label,
+            } => {
+                let Ok(index) = u32::try_from(self.run.allocations.len()) else {
+                    self.too_many += 1;
+                    return;
+                };
+                let allocation = Allocation {
+                    start: time,
+                    end: FOREVER,
+                    address,
+                    bytes,
+                    stream,
+                    site: self.site(stack),
+                    thread: self.name(event.thread),
+                    label: self.name(label),
+                    context,
+                    kind: self.kind(kind),
+                };
+                let alive = self.alive.entry(context).or_default();
+                if let Some(older) = alive.insert((allocation.kind, address), index) {
+                    self.run.allocations[older as usize].end = time;
+                    self.reused += 1;
+                }
+                self.run.allocations.push(allocation);
+            }
+            What::Freed {
+                kind,
+                address,
+                context,
+            } => {
+                let key = (self.kind(kind), address);
+                match self.remove(context, key) {
+                    Some(index) => self.run.allocations[index as usize].end = time,
+                    None => self.unmatched_frees += 1,
+                }
+            }
+            What::ContextCreated { context, device } => {
+                self.mark(time, MarkKind::ContextCreated { context, device });
+            }
+            What::ContextEnded { context } => {
+                self.end_context(context, time);
+                self.mark(time, MarkKind::ContextEnded { context });
+            }
+            What::OutOfMemory { bytes, stack, .. } => {
+                let site = self.site(stack);
+                self.mark(time, MarkKind::OutOfMemory { bytes, site });
+            }
+        }
+    }
+
+    fn mark(&mut self, time: u64, kind: MarkKind) {
+        self.run.marks.push(Mark { time, kind });
+    }
+
+    /// Removes what was allocated in this context, or else in any: contexts of a thread may have changed in between.
+    fn remove(&mut self, context: u32, key: (u8, u64)) -> Option<u32> {
+        let own = self.alive.get_mut(&context);
+        own.and_then(|alive| alive.remove(&key)).or_else(|| {
+            let others = self.alive.iter();
+            let having = others.filter(|(_, alive)| alive.contains_key(&key));
+            // The lowest, so that two readings of a recording are equal.
+            let context = having.map(|(context, _)| *context).min()?;
+            self.alive.get_mut(&context)?.remove(&key)
+        })
+    }
+
+    fn end_context(&mut self, context: u32, time: u64) {
+        // 0 is what has no context.
+        if context == 0 {
+            return;
+        }
+        let Some(alive) = self.alive.get_mut(&context) else {
+            return;
+        };
+        alive.retain(|(kind, _), index| {
+            let stays = self.outlives[usize::from(*kind)];
+            if !stays {
+                self.run.allocations[*index as usize].end = time;
+            }
+            stays
+        });
+    }
+
+    fn site(&mut self, stack: u32) -> u32 {
+        let site = self.numbers.get(stack as usize).copied();
+        self.unknown_references += u64::from(site.is_none() && stack != 0);
+        site.unwrap_or(0)
+    }
+
+    fn name(&mut self, name: u32) -> u32 {
+        let is_known = (name as usize) < self.run.names.len();
+        self.unknown_references += u64::from(!is_known);
+        if is_known { name } else { 0 }
+    }
+
+    /// A kind that the recording does not define is added, without memory.
+    fn kind(&mut self, kind: u8) -> u8 {
+        while self.run.kinds.len() <= usize::from(kind) {
+            let name = format!("unknown_{}", self.run.kinds.len());
+            self.run.kinds.push(Kind {
+                name,
+                ..Kind::default()
+            });
+            self.outlives.push(false);
+            self.unknown_references += 1;
+        }
+        kind
+    }
+
+    fn finish(mut self) -> Run {
+        for (number, one, many) in [
+            (
+                self.unmatched_frees,
+                "free has no allocation: it was allocated before the recording began, or its event is lost",
+                "frees have no allocation: they were allocated before the recording began, or their events are lost",
+            ),
+            (
+                self.reused,
+                "address was allocated again without a free",
+                "addresses were allocated again without a free",
+            ),
+            (
+                self.unknown_references,
+                "event refers to a stack, name or kind that is not in the recording",
+                "events refer to stacks, names or kinds that are not in the recording",
+            ),
+            (
+                self.too_many,
+                "allocation is left out: there are more than 4294967295",
+                "allocations are left out: there are more than 4294967295",
+            ),
+        ] {
+            if number != 0 {
+                self.run.problems.push(count(number, one, many));
+            }
+        }
+        self.run
+    }
+}

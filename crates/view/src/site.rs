@@ -1,0 +1,69 @@
+//! What runs and call sites are called, and which frames are shown.
+
+use cuguard_report::{FrameClass, FrameNames};
+
+use crate::look::Frames;
+use crate::run::{CallSite, Frame, Run};
+
+impl CallSite {
+    /// The frames that are shown, innermost first.
+    ///
+    /// ```
+    /// use cuguard_view::{CallSite, Frame, Frames};
+    ///
+    /// let frame = |function: &str, in_app| Frame { function: function.to_owned(), in_app, ..Frame::default() };
+    /// let site = CallSite { frames: vec![frame("cuMemAlloc", false), frame("main", true)], ..CallSite::default() };
+    /// let shown: Vec<_> = site.shown(Frames::Program).map(|frame| frame.function.as_str()).collect();
+    /// assert_eq!(shown, ["main"]);
+    /// assert_eq!(site.shown(Frames::All).count(), 2);
+    /// ```
+    pub fn shown(&self, frames: Frames) -> impl DoubleEndedIterator<Item = &Frame> {
+        let all = frames == Frames::All || !self.frames.iter().any(|frame| frame.in_app);
+        self.frames.iter().filter(move |frame| all || frame.in_app)
+    }
+
+    /// The frame that the call site is named after: the innermost of the program.
+    #[must_use]
+    pub fn origin(&self) -> Option<&Frame> {
+        self.shown(Frames::Program).next()
+    }
+
+    /// The library that the memory is counted for: that of the innermost frame outside of the driver and the CUDA runtime,
+    /// through which every allocation goes.
+    pub(crate) fn library(&self) -> &str {
+        let is_driver = |frame: &Frame| {
+            let names = FrameNames {
+                function: Some(&frame.function),
+                file: Some(frame.file.as_str()).filter(|file| !file.is_empty()),
+                module: &frame.library,
+                is_foreign: false,
+            };
+            FrameClass::of(&names) == FrameClass::Driver
+        };
+        let libraries = self.frames.iter().filter(|frame| !frame.library.is_empty());
+        let mut outside = libraries.filter(|frame| !is_driver(frame));
+        outside.next().map_or("", |frame| &frame.library)
+    }
+}
+
+impl Run {
+    /// What tells this run from others: the rank and the host, or the process.
+    ///
+    /// ```
+    /// use cuguard_view::Run;
+    ///
+    /// let run = Run { rank: Some(3), host: "node7".to_owned(), pid: 42, ..Run::default() };
+    /// assert_eq!(run.title(), "rank 3 on node7");
+    /// ```
+    #[must_use]
+    pub fn title(&self) -> String {
+        let on = match self.host.as_str() {
+            "" => String::new(),
+            host => format!(" on {host}"),
+        };
+        match self.rank {
+            Some(rank) => format!("rank {rank}{on}"),
+            None => format!("process {}{on}", self.pid),
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Runs out of recordings: what fits together, and what does not.
+
+mod support;
+
+use cuguard_recording::{End, Frame, Stack, What};
+use cuguard_view::{FOREVER, Mark, MarkKind, Run};
+use support::{DEVICE, Names, ORDERED, STREAM, allocated, at, freed, recording, run};
+
+/// Begin and end of each allocation.
+fn spans(run: &Run) -> Vec<(u64, u64)> {
+    let allocations = run.allocations.iter();
+    allocations.map(|a| (a.start, a.end)).collect()
+}
+
+#[test]
+fn allocations_are_paired_with_their_frees() {
+    let run = run(vec![
+        at(1, allocated(DEVICE, 0x7000, 512, 1)),
+        at(2, allocated(STREAM, 0x7000, 0, 2)),
+        at(3, freed(DEVICE, 0x7000)),
+        at(4, allocated(DEVICE, 0x7000, 256, 3)),
+    ]);
+    assert_eq!(spans(&run), [(1, 3), (2, FOREVER), (4, FOREVER)]);
+    assert_eq!(run.end, 4);
+    assert!(!run.exited && run.problems.is_empty());
+    let block = &run.allocations[2];
+    assert_eq!((block.bytes, block.context, block.thread), (256, 1, 1));
+    let site = &run.sites[block.site as usize];
+    assert_eq!(site.type_name, "f32");
+    let frame = site.origin().expect("the line is known");
+    assert_eq!((frame.function.as_str(), frame.line), ("src/line.rs:7", 7));
+    let site = &run.sites[run.allocations[0].site as usize];
+    assert_eq!(site.origin().expect("it is resolved").function, "app::load");
+    assert_eq!(site.frames.len(), 3);
+}
+
+#[test]
+fn a_free_without_an_allocation_is_left_out_and_listed() {
+    let run = run(vec![
+        at(1, freed(DEVICE, 0x7000)),
+        at(2, freed(DEVICE, 0x8000)),
+        at(3, allocated(DEVICE, 0x7000, 512, 1)),
+    ]);
+    assert_eq!(spans(&run), [(3, FOREVER)]);
+    assert_eq!(run.problems.len(), 1);
+    assert!(run.problems[0].starts_with("2 frees have no allocation"));
+}
+
+#[test]
+fn an_address_that_is_reused_ends_what_was_there() {
+    let run = run(vec![
+        at(1, allocated(DEVICE, 0x7000, 512, 1)),
+        at(5, allocated(DEVICE, 0x7000, 128, 2)),
+        at(9, freed(DEVICE, 0x7000)),
+    ]);
+    assert_eq!(spans(&run), [(1, 5), (5, 9)]);
+    assert_eq!(
+        run.problems,
+        ["1 address was allocated again without a free"]
+    );
+}
+
+#[test]
+fn a_context_ends_with_what_it_had_but_for_what_belongs_to_the_device() {
+    let mut other = allocated(DEVICE, 0x9000, 1, 1);
+    if let What::Allocated { context, .. } = &mut other {
+        *context = 2;
+    }
+    let run = run(vec![
+        at(
+            0,
+            What::ContextCreated {
+                context: 1,
+                device: 3,
+            },
+        ),
+        at(1, allocated(DEVICE, 0x7000, 512, 1)),
+        at(2, allocated(ORDERED, 0x8000, 512, 1)),
+        at(3, other),
+        at(4, allocated(STREAM, 0x1, 0, 1)),
+        at(5, What::ContextEnded { context: 1 }),
+        at(6, freed(ORDERED, 0x8000)),
+    ]);
+    assert_eq!(spans(&run), [(1, 5), (2, 6), (3, FOREVER), (4, 5)]);
+    assert!(run.problems.is_empty(), "{:?}", run.problems);
+    let created = MarkKind::ContextCreated {
+        context: 1,
+        device: 3,
+    };
+    let ended = MarkKind::ContextEnded { context: 1 };
+    assert_eq!(
+        run.marks[0],
+        Mark {
+            time: 0,
+            kind: created
+        }
+    );
+    assert_eq!(
+        run.marks[1],
+        Mark {
+            time: 5,
+            kind: ended
+        }
+    );
+}
+
+/// A free that fails is recorded as a free and an allocation with the same fields.
+#[test]
+fn what_is_put_back_is_alive_again() {
+    let run = run(vec![
+        at(1, allocated(DEVICE, 0x7000, 512, 1)),
+        at(4, freed(DEVICE, 0x7000)),
+        at(4, allocated(DEVICE, 0x7000, 512, 1)),
+    ]);
+    assert_eq!(spans(&run), [(1, 4), (4, FOREVER)]);
+    let moment = cuguard_view::moment(&run, cuguard_view::At::Exit).expect("every run has an end");
+    assert_eq!((moment.total.count, moment.device_bytes), (1, 512));
+}
+
+#[test]
+fn a_free_in_another_context_finds_what_it_frees() {
+    let free = What::Freed {
+        kind: DEVICE,
+        address: 0x7000,
+        context: 9,
+    };
+    let run = run(vec![at(1, allocated(DEVICE, 0x7000, 512, 1)), at(2, free)]);
+    assert_eq!(spans(&run), [(1, 2)]);
+    assert!(run.problems.is_empty());
+}
+
+#[test]
+fn events_are_put_in_order_and_the_exit_is_the_end() {
+    let mut recording = recording(vec![
+        at(7, freed(DEVICE, 0x7000)),
+        at(2, allocated(DEVICE, 0x7000, 512, 1)),
+    ]);
+    recording.end = End::Exit { time: 100 };
+    recording.dropped = 3;
+    recording.problems.push("chunk 9 is torn".to_owned());
+    let run = Run::from_recording(recording, &mut Names);
+    assert_eq!(spans(&run), [(2, 7)]);
+    assert!(run.exited);
+    assert_eq!(run.end, 100);
+    let expected = [
+        "chunk 9 is torn",
+        "3 events were dropped by the size limit of the recording",
+    ];
+    assert_eq!(run.problems, expected);
+}
+
+#[test]
+fn references_to_what_is_not_there_are_unknown_and_listed() {
+    let mut event = at(1, allocated(200, 0x7000, 512, 99));
+    event.thread = 77;
+    let run = run(vec![
+        event,
+        at(
+            2,
+            What::OutOfMemory {
+                bytes: 9,
+                stack: 88,
+                context: 0,
+            },
+        ),
+    ]);
+    let block = &run.allocations[0];
+    assert_eq!((block.site, block.thread), (0, 0));
+    assert_eq!(run.kinds[usize::from(block.kind)].name, "unknown_200");
+    assert!(
+        run.problems[0].contains("refer to stacks, names or kinds"),
+        "{:?}",
+        run.problems
+    );
+    assert_eq!(
+        run.marks[0].kind,
+        MarkKind::OutOfMemory { bytes: 9, site: 0 }
+    );
+}
+
+#[test]
+fn stacks_with_equal_names_are_one_call_site_and_foreign_frames_are_named() {
+    let mut recording = recording(vec![
+        at(1, allocated(DEVICE, 0x1000, 1, 4)),
+        at(1, allocated(DEVICE, 0x2000, 1, 5)),
+        at(1, allocated(DEVICE, 0x3000, 1, 6)),
+    ]);
+    // Both are in `main`.
+    for address in [0x200, 0x208] {
+        recording.stacks.push(Stack {
+            frames: vec![Frame::Native(address)],
+            ..Stack::default()
+        });
+    }
+    recording.stacks.push(Stack {
+        frames: vec![Frame::Foreign {
+            function: "forward".to_owned(),
+            file: "net.py".to_owned(),
+            line: 5,
+        }],
+        ..Stack::default()
+    });
+    let run = Run::from_recording(recording, &mut Names);
+    assert_eq!(run.allocations[0].site, run.allocations[1].site);
+    let python = run.sites[run.allocations[2].site as usize].origin();
+    let python = python.expect("it has a frame");
+    assert_eq!(
+        (python.function.as_str(), python.file.as_str(), python.line),
+        ("forward", "net.py", 5)
+    );
+    assert!(python.in_app);
+}
+
+#[test]
+fn an_empty_recording_is_a_run() {
+    let run = Run::from_recording(Default::default(), &mut Names);
+    assert_eq!((run.end, run.sites.len(), run.names.len()), (0, 1, 1));
+    let moment = cuguard_view::moment(&run, cuguard_view::At::Peak).expect("every run has a peak");
+    assert!(moment.alive.is_empty());
+}

@@ -1,0 +1,119 @@
+//! Reports of this process while it runs, for `cuguard dump`, `cuguard watch` and the signal of `dump-signal=`.
+//!
+//! The server's thread reads registries and never calls the driver. It starts with the first context, if `LEAK_REPORT` turns
+//! reports on.
+
+use std::fs;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use cuguard_live::{Format, Options, Source};
+use cuguard_registry::{Kind, Snapshot, SnapshotReason, Totals};
+use cuguard_report::{self as report, Report, ReportSettings, SiteNames, Stats};
+use cuguard_sync::{clock, process};
+
+use crate::core::{ContextState, open_contexts};
+
+/// The open contexts of this process.
+struct Contexts {
+    names: Mutex<Option<SiteNames>>,
+}
+
+static CONTEXTS: Contexts = Contexts {
+    names: Mutex::new(None),
+};
+
+/// Starts the server, once, if `LEAK_REPORT` turns reports on.
+pub(crate) fn start() {
+    let settings = ReportSettings::from_env();
+    if !settings.is_on() || process::is_exiting() {
+        return;
+    }
+    let started = cuguard_live::start(Options {
+        source: &CONTEXTS,
+        signal: cuguard_live::number(settings.wanted_dump_signal()),
+        ends_process: true,
+    });
+    if let Err(error) = started {
+        log::warn!(
+            "cuguard: `cuguard dump` and `cuguard watch` cannot reach this process: {error}"
+        );
+    }
+}
+
+/// Snapshots of the open contexts, by their numbers, with the settings of each.
+fn snapshots() -> Vec<(Snapshot, ReportSettings)> {
+    let mut contexts = open_contexts::all();
+    contexts.sort_by_key(|state| state.number);
+    let one = |state: &Arc<ContextState>| {
+        (
+            state.snapshot(SnapshotReason::Requested),
+            state.report.clone(),
+        )
+    };
+    contexts.iter().map(one).collect()
+}
+
+/// The command line of this process.
+fn command_line() -> String {
+    let bytes = fs::read("/proc/self/cmdline").unwrap_or_default();
+    let words = bytes.split(|byte| *byte == 0);
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    words.join(" ").trim_end().to_owned()
+}
+
+impl Source for Contexts {
+    /// A report for each open context. There is no search: guards free what they own.
+    fn dump(&self, format: Format, _search: bool) -> String {
+        let snapshots = snapshots();
+        let reports = snapshots.iter().map(|(snapshot, settings)| match format {
+            Format::Json => snapshot.to_json() + "\n",
+            Format::Text => snapshot.to_text(settings),
+        });
+        let text: String = reports.collect();
+        match (format, text.is_empty()) {
+            (Format::Text, true) => {
+                let process = std::process::id();
+                format!("cuguard: process {process} has no open context\n")
+            }
+            _ => text,
+        }
+    }
+
+    fn stats(&self, sites: usize) -> String {
+        let mut stats = Stats {
+            tool: "cuguard",
+            process: std::process::id(),
+            command: command_line(),
+            time: Duration::from_nanos(clock::nanoseconds()),
+            ..Stats::default()
+        };
+        let contexts = open_contexts::all();
+        for kind in Kind::ALL.iter().copied() {
+            let mut sum = Totals::default();
+            for totals in contexts.iter().map(|state| state.registry.totals(kind)) {
+                sum.count += totals.count;
+                sum.bytes += totals.bytes;
+                sum.peak_bytes += totals.peak_bytes;
+                sum.allocated += totals.allocated;
+            }
+            if sum.allocated != 0 {
+                stats.totals.push((kind, sum));
+            }
+        }
+        for state in &contexts {
+            let usage = state.registry.memory_usage();
+            stats
+                .sites
+                .extend(usage.sites.into_iter().map(|site| site.group));
+        }
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.to_json(sites, names.get_or_insert_default())
+    }
+
+    fn write_report(&self) {
+        for (snapshot, settings) in snapshots() {
+            report::write_requested(&snapshot, &settings);
+        }
+    }
+}
