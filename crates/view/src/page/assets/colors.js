@@ -24,15 +24,20 @@ const scheme = {
       this.current = SCHEMES.includes(localStorage.getItem("cuguard-scheme")) ? localStorage.getItem("cuguard-scheme") : "auto";
     } catch { /* The choice then lasts as long as the page. */ }
     this.apply();
+    this.changed = changed;
     byId("theme").addEventListener("click", () => {
-      this.current = SCHEMES[(SCHEMES.indexOf(this.current) + 1) % SCHEMES.length];
+      this.use(SCHEMES[(SCHEMES.indexOf(this.current) + 1) % SCHEMES.length]);
       try {
         localStorage.setItem("cuguard-scheme", this.current);
       } catch { /* As above. */ }
-      this.apply();
-      changed();
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
+  },
+
+  use(name) {
+    this.current = name;
+    this.apply();
+    this.changed();
   },
 
   apply() {

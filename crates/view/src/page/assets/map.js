@@ -270,7 +270,7 @@ class MemoryMap {
     return el("div", { class: "waste" }, el("h3", {}, "Who holds partly used pages"), el("div", { class: "scroll" }, el("table", { class: "plain", id: "waste" },
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Call site"), el("th", { scope: "col", class: "number" }, "Pages"), el("th", { scope: "col", class: "number" }, "Wasted"))),
       el("tbody", {}, ...sites.map(({ site, pages, wasted }) => el("tr", { data: { site: String(site), wasted: String(wasted), pages: String(pages) } },
-        el("td", {}, el("span", { class: "where" }, el("span", { class: "name" }, siteName(run, site)), el("span", { class: "place" }, mainFrame(run, site) ? location(mainFrame(run, site)) : ""))),
+        el("td", {}, el("span", { class: "where" }, el("span", { class: "name" }, siteName(run, site)), el("span", { class: "place" }, mainFrame(run, site) ? placeOf(mainFrame(run, site)) : ""))),
         el("td", { class: "number" }, formatCount(pages)), el("td", { class: "number strong" }, formatBytes(wasted))))))));
   }
 }
