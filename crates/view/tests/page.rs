@@ -712,3 +712,50 @@ fn beyond_the_limit_the_page_says_what_is_left_out() {
     );
     browser.assert_silent();
 }
+
+#[test]
+fn the_map_names_who_holds_a_page() {
+    let Some(mut browser) = start("the_map_names_who_holds_a_page") else {
+        return;
+    };
+    let run = runs::fragmented();
+    browser.open_at(
+        &html(std::slice::from_ref(&run)),
+        "#view=map&at=oom&scheme=dark",
+    );
+    let failed = run
+        .marks
+        .iter()
+        .find(|mark| matches!(mark.kind, MarkKind::OutOfMemory { .. }));
+    assert_eq!(moment(&mut browser).0, failed.expect("the mark").time);
+    assert_eq!(
+        browser.text("document.documentElement.dataset.scheme"),
+        "dark"
+    );
+    let wasted = figure(&mut browser, "map-wasted");
+    let by_site = browser.number("[...document.querySelectorAll('#waste tbody tr')].reduce((sum, row) => sum + Number(row.dataset.wasted), 0)");
+    assert_eq!(by_site as u64, wasted, "every wasted byte has a holder");
+
+    // The second cell of the map is the second page.
+    browser.wait("document.querySelector('canvas.map').cells");
+    let place = browser.eval("(() => { const c = document.querySelector('canvas.map'); c.scrollIntoView({ block: 'center' }); const b = c.getBoundingClientRect(); return [b.x + c.cells.size * 1.5, b.y + c.cells.size / 2]; })()");
+    let point = (place[0].as_f64().expect("x"), place[1].as_f64().expect("y"));
+    browser.drag(point, point);
+    let first = expected::pages(&run, &run.allocations)
+        .into_iter()
+        .next()
+        .expect("a page");
+    let page = (first + 1) * expected::PAGE;
+    let heading = browser.text("document.querySelector('.pinned h3').textContent");
+    assert_eq!(
+        heading,
+        format!("{page:#x} to {:#x}", page + expected::PAGE)
+    );
+    let alive = expected::alive(&run, failed.expect("the mark").time);
+    let inside = alive.iter().filter(|allocation| {
+        allocation.address < page + expected::PAGE && allocation.address + allocation.bytes > page
+    });
+    let shown = browser.number("document.querySelectorAll('.pinned tbody tr').length");
+    assert_eq!(shown as usize, inside.count());
+    browser.assert_silent();
+}

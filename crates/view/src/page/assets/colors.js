@@ -1,6 +1,6 @@
 // Colours. Groups have those of Okabe and Ito, which people with any colour vision tell apart; no view relies on colour alone.
 
-const GROUP_COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#8C6BB1"];
+const GROUP_COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"];
 
 function groupColor(groups, index) {
   const group = groups[index];

@@ -1,7 +1,7 @@
 // Live bytes over time, stacked, with marks. uPlot draws axes and areas; what is in them is computed here.
 
-/// Groups with a colour of their own; the rest is one group.
-const TIMELINE_GROUPS = 7;
+/// Groups with a colour of their own; the rest is one group. The palette has one colour more, for a single group that is left.
+const TIMELINE_GROUPS = 6;
 const NICE_TIMES = [
   ...Array.from({ length: 11 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat(),
   ...[60, 120, 300, 600, 1200, 1800, 3600, 7200, 21600, 86400].map((seconds) => seconds * 1e9),
