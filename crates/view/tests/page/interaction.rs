@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use crate::support::browser::start;
 use crate::support::builder::MIB;
-use crate::support::shown::{assert_moment, figure, html, moment, rows, timeline_point, window};
+use crate::support::shown::{
+    assert_moment, choose, figure, html, moment, rows, timeline_point, window,
+};
 use crate::support::{expected, runs};
 
 #[test]
@@ -122,7 +124,7 @@ fn search_sort_group_and_filter() {
         shown.len()
     ));
 
-    browser.eval("(() => { const s = document.querySelector('#panel [aria-label=\"Group by\"]'); s.value = 'label'; s.dispatchEvent(new Event('change')); })()");
+    choose(&mut browser, "Group by", "label");
     let mut by_label = rows(&mut browser);
     by_label.sort_unstable();
     let want = expected::groups(&alive, |allocation| u64::from(allocation.label));
@@ -133,7 +135,7 @@ fn search_sort_group_and_filter() {
             .collect::<Vec<_>>()
     );
 
-    browser.eval("(() => { const s = document.querySelector('#panel [aria-label=\"Allocation\"]'); s.value = String(2 ** 24); s.dispatchEvent(new Event('change')); })()");
+    choose(&mut browser, "Allocation", &(16 * MIB).to_string());
     let large: Vec<_> = alive
         .iter()
         .copied()

@@ -1,10 +1,10 @@
 //! Every view against figures that are computed from the run.
 
-use cuguard_view::{MarkKind, Run, page};
-use serde_json::json;
+use cuguard_view::{At, By, Look, MarkKind, Overview, Ranks, Run, page};
+use serde_json::{Value, json};
 
 use crate::support::browser::{Browser, start};
-use crate::support::shown::{figure, html, moment, rows, timeline_point};
+use crate::support::shown::{choose, figure, html, moment, rows, timeline_point};
 use crate::support::{expected, runs};
 
 #[test]
@@ -253,5 +253,58 @@ fn beyond_the_limit_the_page_says_what_is_left_out() {
         figure(&mut browser, "leaked"),
         expected::bytes(&expected::never_freed(&run))
     );
+    browser.assert_silent();
+}
+
+#[test]
+fn the_page_agrees_with_the_report_in_json() {
+    let Some(mut browser) = start("the_page_agrees_with_the_report_in_json") else {
+        return;
+    };
+    for run in [runs::small(), runs::fragmented(), runs::training(6, true)] {
+        let look = Look {
+            by: By::Label,
+            ..Look::default()
+        };
+        let overview = Overview::new(&run, At::Peak).expect("every run has a peak");
+        let report = cuguard_view::json(&[overview], look);
+        let report: Value = serde_json::from_str(&report).expect("it is JSON");
+        let report = &report["runs"][0];
+        browser.open_at(&html(std::slice::from_ref(&run)), "#view=table");
+        assert_eq!(report["peak"]["device_bytes"], figure(&mut browser, "peak"));
+        assert_eq!(report["end"]["bytes"], figure(&mut browser, "leaked"));
+        let failed = report["out_of_memory"].as_array().expect("a list").len();
+        assert_eq!(failed as u64, figure(&mut browser, "oom"));
+        assert_eq!(report["moment"]["device_bytes"], moment(&mut browser).1);
+
+        choose(&mut browser, "Group by", "label");
+        let groups = report["groups"].as_array().expect("groups").iter();
+        let mut want: Vec<u64> = groups
+            .filter_map(|group| group["device_bytes"].as_u64())
+            .filter(|bytes| *bytes > 0)
+            .collect();
+        let mut shown: Vec<u64> = rows(&mut browser)
+            .iter()
+            .map(|(_, bytes, _)| *bytes)
+            .collect();
+        want.sort_unstable();
+        shown.sort_unstable();
+        assert_eq!(shown, want);
+    }
+    let ranks = runs::ranks();
+    let overviews: Vec<_> = ranks
+        .iter()
+        .map(|run| Overview::new(run, At::Peak).expect("every run has a peak"))
+        .collect();
+    let want: Vec<_> = Ranks::new(&overviews)
+        .rows
+        .iter()
+        .map(|row| row.overview.moment.run.rank)
+        .collect();
+    browser.open(&html(&ranks));
+    let shown = browser.eval(
+        "[...document.querySelectorAll('#rank-table .row')].map((row) => Number(row.dataset.run))",
+    );
+    assert_eq!(shown, json!(want), "the same order");
     browser.assert_silent();
 }

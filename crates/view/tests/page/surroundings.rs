@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::support::browser::{Browser, start};
 use crate::support::runs;
-use crate::support::shown::{html, timeline_point};
+use crate::support::shown::{choose, html, timeline_point};
 
 #[test]
 fn hostile_names_stay_text() {
@@ -30,7 +30,7 @@ fn hostile_names_stay_text() {
     for by in [
         "function", "library", "thread", "stream", "size", "kind", "label", "site",
     ] {
-        browser.eval(&format!("(() => {{ const s = document.querySelector('#panel [aria-label=\"Group by\"]'); s.value = '{by}'; s.dispatchEvent(new Event('change')); }})()"));
+        choose(&mut browser, "Group by", by);
         browser.click("#groups .row");
     }
     browser.click("#leaks .entry summary");

@@ -62,3 +62,8 @@ pub fn assert_moment(browser: &mut Browser, run: &Run) {
         "at {time} ns"
     );
 }
+
+/// Chooses a value of a list of the panel.
+pub fn choose(browser: &mut Browser, list: &str, value: &str) {
+    browser.eval(&format!("(() => {{ const s = document.querySelector('#panel [aria-label=\"{list}\"]'); s.value = {value:?}; s.dispatchEvent(new Event('change')); }})()"));
+}
