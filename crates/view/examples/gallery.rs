@@ -7,10 +7,10 @@ use std::path::PathBuf;
 
 use cuguard_view::{Run, page};
 
-#[path = "../tests/page_support/builder.rs"]
+#[path = "../tests/page/support/builder.rs"]
 #[allow(dead_code, reason = "tests use more of it")]
 mod builder;
-#[path = "../tests/page_support/runs.rs"]
+#[path = "../tests/page/support/runs.rs"]
 #[allow(dead_code, reason = "tests use more of it")]
 mod runs;
 

@@ -17,15 +17,6 @@ pub(super) struct Event {
 /// All events, in the order in which they happened.
 pub(super) struct Order {
     pub(super) events: Vec<Event>,
-    /// When most device memory was in use; none without device memory.
-    pub(super) peak: Option<Peak>,
-}
-
-/// The moment of the highest use of device memory.
-#[derive(Clone, Copy)]
-pub(super) struct Peak {
-    pub(super) time: u64,
-    pub(super) bytes: u64,
 }
 
 impl Order {
@@ -54,8 +45,7 @@ impl Order {
             };
             (event.time, rank, event.allocation)
         });
-        let peak = peak(run, &events);
-        Self { events, peak }
+        Self { events }
     }
 
     /// The position of the last event at or before `time`; none before the first.
@@ -64,34 +54,5 @@ impl Order {
             .partition_point(|event| event.time <= time)
             .checked_sub(1)
             .map(|position| position as u32)
-    }
-}
-
-fn peak(run: &Run, events: &[Event]) -> Option<Peak> {
-    let mut live = 0u64;
-    let mut peak: Option<Peak> = None;
-    for event in events {
-        let bytes = device_bytes(run, event.allocation);
-        if event.is_free {
-            live = live.saturating_sub(bytes);
-        } else {
-            live = live.saturating_add(bytes);
-            if live > peak.map_or(0, |peak| peak.bytes) {
-                peak = Some(Peak {
-                    time: event.time,
-                    bytes: live,
-                });
-            }
-        }
-    }
-    peak
-}
-
-/// The device memory that an allocation takes.
-pub(super) fn device_bytes(run: &Run, allocation: u32) -> u64 {
-    let allocation = &run.allocations[allocation as usize];
-    match run.kinds.get(usize::from(allocation.kind)) {
-        Some(kind) if kind.on_device => allocation.bytes,
-        _ => 0,
     }
 }

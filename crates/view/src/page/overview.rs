@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::order::{Order, device_bytes};
+use super::order::Order;
 use crate::{FOREVER, MarkKind, Run};
 
 /// How many values the small curve of a run has.
@@ -30,6 +30,7 @@ pub(super) struct Overview {
 
 impl Overview {
     pub(super) fn of(run: &Run, order: &Order) -> Self {
+        let peak = crate::peak(run);
         let alive = run
             .allocations
             .iter()
@@ -41,8 +42,12 @@ impl Overview {
             command: run.command.clone(),
             source: run.source.clone(),
             end: run.end,
-            peak: order.peak.map_or(0, |peak| peak.bytes),
-            peak_time: order.peak.map_or(0, |peak| peak.time),
+            peak: if peak.device_bytes > 0 {
+                peak.device_bytes
+            } else {
+                peak.bytes
+            },
+            peak_time: peak.time,
             allocations: run.allocations.len() as u64,
             alive: alive.clone().count() as u64,
             alive_bytes: alive.map(|allocation| allocation.bytes).sum(),
@@ -67,7 +72,7 @@ fn curve(run: &Run, order: &Order) -> Vec<u64> {
             part += 1;
             curve[part] = live;
         }
-        let bytes = device_bytes(run, event.allocation);
+        let bytes = run.device_bytes(&run.allocations[event.allocation as usize]);
         live = if event.is_free {
             live.saturating_sub(bytes)
         } else {

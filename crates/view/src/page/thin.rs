@@ -33,7 +33,7 @@ pub(super) fn keep(run: &Run, order: &Order, limit: usize) -> Kept {
             left_out: LeftOut::default(),
         };
     }
-    let mut keep = needed(run, order);
+    let mut keep = needed(run);
     let needed = keep.iter().filter(|keep| **keep).count();
     let mut rest: Vec<u32> = (0u32..)
         .zip(&keep)
@@ -60,9 +60,8 @@ pub(super) fn keep(run: &Run, order: &Order, limit: usize) -> Kept {
 }
 
 /// What is alive at a moment that the page names.
-fn needed(run: &Run, order: &Order) -> Vec<bool> {
-    let mut times: Vec<u64> = Vec::new();
-    times.extend(order.peak.map(|peak| peak.time));
+fn needed(run: &Run) -> Vec<bool> {
+    let mut times = vec![crate::peak(run).time];
     times.extend(
         run.marks
             .iter()

@@ -178,6 +178,21 @@ function fillHelp() {
   byId("help-open").addEventListener("click", () => help.showModal());
 }
 
+/// What a link asks for behind `#`: `view=map&at=oom&by=label&scheme=dark&only=moment`. Unknown words are ignored.
+function applyAddress(app) {
+  const wanted = new URLSearchParams(location.hash.slice(1));
+  const [failed] = app.facts.ooms;
+  if (SCHEMES.includes(wanted.get("scheme"))) scheme.use(wanted.get("scheme"));
+  if (["site", "label", "kind"].includes(wanted.get("by"))) document.querySelector(`#timeline [data-value=${wanted.get("by")}]`).click();
+  if (wanted.get("at") === "oom" && failed) app.setMoment(failed.position, failed.time);
+  if (wanted.get("at") === "end") app.setMoment(app.run.events - 1, app.timeline.end());
+  if (Object.hasOwn(app.views, wanted.get("view") ?? "")) app.showTab(wanted.get("view"));
+  // One part alone, for pictures and slides.
+  if (["timeline", "moment", "leaks"].includes(wanted.get("only"))) {
+    for (const section of document.querySelectorAll("#content > *")) section.hidden ||= section.id !== wanted.get("only");
+  }
+}
+
 async function main() {
   try {
     const app = new App(await readCommon());
@@ -195,6 +210,7 @@ async function main() {
     byId("search").addEventListener("input", debounce(150, () => app.setQuery(byId("search").value.trim())));
     document.addEventListener("keydown", (event) => handleKey(app, event));
     addEventListener("resize", debounce(150, () => app.tab === "map" && app.showMoment()));
+    applyAddress(app);
     byId("loading").hidden = true;
     // How long the page took to be usable, for those who measure it.
     document.documentElement.dataset.ready = performance.now().toFixed(0);

@@ -1,6 +1,6 @@
 // Colours. Groups have those of Okabe and Ito, which people with any colour vision tell apart; no view relies on colour alone.
 
-const GROUP_COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#8C6BB1"];
+const GROUP_COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"];
 
 function groupColor(groups, index) {
   const group = groups[index];
@@ -24,15 +24,20 @@ const scheme = {
       this.current = SCHEMES.includes(localStorage.getItem("cuguard-scheme")) ? localStorage.getItem("cuguard-scheme") : "auto";
     } catch { /* The choice then lasts as long as the page. */ }
     this.apply();
+    this.changed = changed;
     byId("theme").addEventListener("click", () => {
-      this.current = SCHEMES[(SCHEMES.indexOf(this.current) + 1) % SCHEMES.length];
+      this.use(SCHEMES[(SCHEMES.indexOf(this.current) + 1) % SCHEMES.length]);
       try {
         localStorage.setItem("cuguard-scheme", this.current);
       } catch { /* As above. */ }
-      this.apply();
-      changed();
     });
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
+  },
+
+  use(name) {
+    this.current = name;
+    this.apply();
+    this.changed();
   },
 
   apply() {

@@ -112,8 +112,22 @@ async function readRun(number) {
   run.context = reader.fill(new Uint32Array(n));
   run.kind = reader.fill(new Uint8Array(n));
   run.stream = reader.fill(new Uint32Array(n));
+  mergeNames(run);
   linkEvents(run);
   return run;
+}
+
+/// Equal names are one group, although a recording may have them twice.
+function mergeNames(run) {
+  const first = new Map();
+  const merged = run.names.map((name, index) => {
+    if (!first.has(name)) first.set(name, index);
+    return first.get(name);
+  });
+  if (first.size === run.names.length) return;
+  for (const column of [run.label, run.thread]) {
+    for (let i = 0; i < run.count; i += 1) column[i] = merged[column[i]] ?? column[i];
+  }
 }
 
 /// `event[position]` is twice the allocation, plus one where it ends there.

@@ -135,7 +135,7 @@ class Flame {
 
   sentence(node) {
     const share = formatPercent(node.bytes, this.root.bytes);
-    const where = node.frame ? location(node.frame) : "";
+    const where = node.frame ? placeOf(node.frame) : "";
     return `${node.frame ? node.name : "Everything alive"}${where ? ` · ${where}` : ""} · ${formatBytes(node.bytes)} (${share}) in ${plural(node.count, "allocation")}`;
   }
 
@@ -146,7 +146,7 @@ class Flame {
     if (event.type !== "mousemove") return;
     tip.show(event.clientX, event.clientY, [
       el("div", { class: "tip-title" }, node.frame ? node.name : "Everything alive"),
-      node.frame ? el("div", { class: "tip-muted" }, [location(node.frame), node.frame.file ? node.frame.library : ""].filter(Boolean).join(" · ")) : null,
+      node.frame ? el("div", { class: "tip-muted" }, [placeOf(node.frame), node.frame.file ? node.frame.library : ""].filter(Boolean).join(" · ")) : null,
       el("div", {}, el("strong", {}, formatBytes(node.bytes)), ` · ${formatPercent(node.bytes, this.root.bytes)} · ${plural(node.count, "allocation")}`),
     ].filter(Boolean));
   }

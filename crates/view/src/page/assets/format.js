@@ -79,7 +79,7 @@ function shortPath(path) {
   return parts.length > 3 ? `…/${parts.slice(-3).join("/")}` : path;
 }
 
-function location(frame) {
+function placeOf(frame) {
   if (!frame.file) return frame.library || "";
   return frame.line ? `${shortPath(frame.file)}:${frame.line}` : shortPath(frame.file);
 }

@@ -95,7 +95,7 @@ class Leaks {
       el("summary", {},
         el("span", { class: "entry-figure" }, el("strong", {}, figure), el("span", { class: "muted" }, note)),
         el("span", { class: "where" }, el("span", { class: "name" }, siteName(run, site)),
-          el("span", { class: "place" }, frame ? el("span", {}, location(frame)) : null, label ? el("span", { class: "tag label" }, label) : null)),
+          el("span", { class: "place" }, frame ? el("span", {}, placeOf(frame)) : null, label ? el("span", { class: "tag label" }, label) : null)),
         curve ? sparkline(curve, 120, 32) : null));
     return details;
   }

@@ -15,11 +15,15 @@ function isPaged(run, i) {
 
 /// Page numbers that allocations touch, merged: a sorted list of `[first, last]`. No loop over pages: an allocation may have millions.
 function pageRanges(run, allocations) {
-  const ranges = [];
+  // A run has few pages and many allocations in them: one range for each first page is all that is sorted.
+  const lasts = new Map();
   for (const i of allocations) {
-    if (isPaged(run, i)) ranges.push([Math.floor(run.address[i] / PAGE), Math.floor((run.address[i] + run.bytes[i] - 1) / PAGE)]);
+    if (!isPaged(run, i)) continue;
+    const first = Math.floor(run.address[i] / PAGE);
+    const last = Math.floor((run.address[i] + run.bytes[i] - 1) / PAGE);
+    if (!(lasts.get(first) >= last)) lasts.set(first, last);
   }
-  return mergeRanges(ranges, 0);
+  return mergeRanges([...lasts], 0);
 }
 
 /// Ranges that are at most `gap` apart become one.
@@ -270,7 +274,7 @@ class MemoryMap {
     return el("div", { class: "waste" }, el("h3", {}, "Who holds partly used pages"), el("div", { class: "scroll" }, el("table", { class: "plain", id: "waste" },
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Call site"), el("th", { scope: "col", class: "number" }, "Pages"), el("th", { scope: "col", class: "number" }, "Wasted"))),
       el("tbody", {}, ...sites.map(({ site, pages, wasted }) => el("tr", { data: { site: String(site), wasted: String(wasted), pages: String(pages) } },
-        el("td", {}, el("span", { class: "where" }, el("span", { class: "name" }, siteName(run, site)), el("span", { class: "place" }, mainFrame(run, site) ? location(mainFrame(run, site)) : ""))),
+        el("td", {}, el("span", { class: "where" }, el("span", { class: "name" }, siteName(run, site)), el("span", { class: "place" }, mainFrame(run, site) ? placeOf(mainFrame(run, site)) : ""))),
         el("td", { class: "number" }, formatCount(pages)), el("td", { class: "number strong" }, formatBytes(wasted))))))));
   }
 }

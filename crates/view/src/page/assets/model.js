@@ -27,6 +27,13 @@ function mainFrame(run, site) {
   return frames.find((frame) => frame.app) ?? frames.find((frame) => !ALLOCATORS.test(frame.name)) ?? frames[0] ?? null;
 }
 
+/// The library that memory is counted for, as in the text report: the first that is known, among frames of the program where it has some.
+function libraryOf(run, site) {
+  const frames = run.sites[site]?.frames ?? [];
+  const own = frames.filter((frame) => frame.app);
+  return (own.length ? own : frames).find((frame) => frame.library)?.library ?? "";
+}
+
 /// `attention.py:47`: tells call sites in functions of one name apart.
 function sitePlace(run, site) {
   const frame = mainFrame(run, site);
@@ -83,7 +90,7 @@ function makeGrouping(run, by) {
       name: (key) => (key ? `${formatBytes(2 ** (key - 1))} to ${formatBytes(2 ** key)}` : "no bytes"),
     };
     case "function": return bySite(run, (site) => mainFrame(run, site)?.name ?? "unknown call site");
-    case "library": return bySite(run, (site) => mainFrame(run, site)?.library || "unknown library");
+    case "library": return bySite(run, (site) => libraryOf(run, site) || "unknown library");
     default: return { keys: run.site, name: (key) => siteName(run, key), isSite: true };
   }
 }

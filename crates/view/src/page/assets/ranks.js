@@ -1,16 +1,15 @@
 // Several runs side by side: the ranks of a distributed job. The one that differs most comes first.
 
 function median(values) {
-  const sorted = [...values].sort((a, b) => a - b);
-  const middle = sorted.length >> 1;
-  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+  // The lower of two in the middle, as in the text report: the value of a run that exists.
+  return [...values].sort((a, b) => a - b)[(values.length - 1) >> 1];
 }
 
 /// Runs with how far their peak is from the median, the farthest first.
 function byDifference(runs) {
   const typical = median(runs.map((run) => run.peak));
   return runs.map((run, number) => ({ run, number, difference: run.peak - typical }))
-    .sort((a, b) => Math.abs(b.difference) - Math.abs(a.difference) || b.run.alive_bytes - a.run.alive_bytes || a.number - b.number);
+    .sort((a, b) => Math.abs(b.difference) - Math.abs(a.difference) || a.number - b.number);
 }
 
 function differenceText(difference, typical) {

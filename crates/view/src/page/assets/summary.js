@@ -56,7 +56,7 @@ function renderSummary(app) {
       tile("leaked", run.exited ? "Not freed at exit" : "Alive at the end", formatBytes(sumBytes(run, facts.leaks.allocations)),
         sumBytes(run, facts.leaks.allocations), plural(facts.leaks.allocations.length, "resource"), () => byId("leaks").scrollIntoView(),
         facts.leaks.allocations.length > 0 && run.exited),
-      tile("allocated", "Allocated in total", formatBytes(facts.allocated + run.left_out.bytes), facts.allocated + run.left_out.bytes,
+      tile("allocated", facts.scope === "device" ? "Device memory allocated" : "Memory allocated", formatBytes(facts.allocated + run.left_out.bytes), facts.allocated + run.left_out.bytes,
         plural(facts.count + run.left_out.count, "allocation")),
       tile("wasted", "Wasted at the peak", formatPercent(facts.pages.wasted, facts.pages.wasted + facts.pages.used), facts.pages.wasted,
         facts.pages.pages ? `${formatBytes(facts.pages.wasted)} in ${plural(facts.pages.pages, "page")}` : "no pages", () => {

@@ -47,7 +47,7 @@ function groupTitle(run, group, by) {
   const { label, kind } = traits(run, group.allocations);
   return el("span", { class: "where" },
     el("span", { class: "name" }, group.name),
-    el("span", { class: "place" }, frame ? el("span", {}, location(frame)) : null,
+    el("span", { class: "place" }, frame ? el("span", {}, placeOf(frame)) : null,
       by !== "label" && label ? el("span", { class: "tag label" }, label) : null, by !== "kind" && kind ? el("span", { class: "tag" }, kind) : null));
 }
 

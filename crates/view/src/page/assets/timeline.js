@@ -1,7 +1,7 @@
 // Live bytes over time, stacked, with marks. uPlot draws axes and areas; what is in them is computed here.
 
-/// Groups with a colour of their own; the rest is one group.
-const TIMELINE_GROUPS = 7;
+/// Groups with a colour of their own; the rest is one group. The palette has one colour more, for a single group that is left.
+const TIMELINE_GROUPS = 6;
 const NICE_TIMES = [
   ...Array.from({ length: 11 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat(),
   ...[60, 120, 300, 600, 1200, 1800, 3600, 7200, 21600, 86400].map((seconds) => seconds * 1e9),
@@ -99,7 +99,8 @@ class Timeline {
     });
     return {
       ...this.size(),
-      padding: [26, 14, 0, 0],
+      // Labels of marks are above the plot; failed allocations are often near the peak, and take a second line.
+      padding: [this.app.facts.ooms.length ? 42 : 26, 14, 0, 0],
       legend: { show: false },
       cursor: { points: { show: false }, y: false, drag: { x: true, y: false, setScale: false } },
       scales: {
@@ -280,14 +281,17 @@ class Timeline {
       const color = css({ peak: "--text", oom: "--bad" }[mark.what] ?? "--muted");
       line(x, color, mark.what === "oom" ? [] : [3, 3], mark.what === "oom" ? 1.5 : 1);
       // A label is left out where it would cover another; then the sign alone remains, or nothing.
-      for (const [text, isLeft] of [[`${mark.sign} ${mark.text}`, false], [`${mark.text} ${mark.sign}`, true], [mark.sign, false]]) {
+      const sides = [[`${mark.sign} ${mark.text}`, false], [`${mark.text} ${mark.sign}`, true]];
+      const rows = this.app.facts.ooms.length ? [0, 1] : [0];
+      const places = [...rows.flatMap((row) => sides.map((side) => [...side, row])), [mark.sign, false, 0]];
+      for (const [text, isLeft, row] of places) {
         const wide = ctx.measureText(text).width;
         const start = isLeft ? x + 5 * scale - wide : x - 5 * scale;
         if (start < left - 60 * scale || start + wide > left + width + 12 * scale) continue;
-        if (taken.some(([a, b]) => start < b + 8 * scale && start + wide > a - 8 * scale)) continue;
-        taken.push([start, start + wide]);
+        if (taken.some(([a, b, other]) => other === row && start < b + 8 * scale && start + wide > a - 8 * scale)) continue;
+        taken.push([start, start + wide, row]);
         ctx.fillStyle = color;
-        ctx.fillText(text, start, top - 14 * scale);
+        ctx.fillText(text, start, top - (14 + 15 * row) * scale);
         break;
       }
     }

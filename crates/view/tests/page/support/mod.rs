@@ -4,3 +4,4 @@ pub mod browser;
 pub mod builder;
 pub mod expected;
 pub mod runs;
+pub mod shown;

@@ -38,7 +38,8 @@ pub fn chromium() -> Option<PathBuf> {
 /// Starts the browser, or says that the test was not run.
 pub fn start(test: &str) -> Option<Browser> {
     let Some(program) = chromium() else {
-        println!("{test}: not run: no chromium");
+        // Not by a macro: what these print of a test that passes is not shown.
+        let _ = writeln!(std::io::stderr(), "{test}: not run: no chromium");
         return None;
     };
     Some(Browser::new(&program))
@@ -151,11 +152,18 @@ impl Browser {
 
     /// Opens a page from disk and waits until it is usable. Returns the milliseconds that the page measured.
     pub fn open(&mut self, html: &[u8]) -> f64 {
+        self.open_at(html, "")
+    }
+
+    /// The same, with what stands behind the file's name in the address.
+    pub fn open_at(&mut self, html: &[u8], fragment: &str) -> f64 {
         let file = self.folder.join("page.html");
         fs::write(&file, html).expect("the page is written");
+        // An address that differs only behind # would not be loaded again.
+        self.call("Page.navigate", json!({ "url": "about:blank" }));
         self.call(
             "Page.navigate",
-            json!({ "url": format!("file://{}", file.display()) }),
+            json!({ "url": format!("file://{}{fragment}", file.display()) }),
         );
         self.wait("document.readyState === 'complete' && document.documentElement.dataset.ready");
         self.number("Number(document.documentElement.dataset.ready)")

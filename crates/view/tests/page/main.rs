@@ -1,0 +1,6 @@
+//! The page in a real browser. Without one, each test prints that it was not run.
+
+mod interaction;
+mod numbers;
+mod support;
+mod surroundings;

@@ -1,0 +1,310 @@
+//! Every view against figures that are computed from the run.
+
+use cuguard_view::{At, By, Look, MarkKind, Overview, Ranks, Run, page};
+use serde_json::{Value, json};
+
+use crate::support::browser::{Browser, start};
+use crate::support::shown::{choose, figure, html, moment, rows, timeline_point};
+use crate::support::{expected, runs};
+
+#[test]
+fn every_view_shows_the_numbers_of_the_run() {
+    let Some(mut browser) = start("every_view_shows_the_numbers_of_the_run") else {
+        return;
+    };
+    for run in [runs::small(), runs::fragmented(), runs::training(6, true)] {
+        browser.open(&html(std::slice::from_ref(&run)));
+        let (time, peak) = expected::peak(&run);
+        let alive = expected::alive(&run, time);
+
+        let ooms = run
+            .marks
+            .iter()
+            .filter(|mark| matches!(mark.kind, MarkKind::OutOfMemory { .. }))
+            .count();
+        let device: Vec<_> = run
+            .allocations
+            .iter()
+            .filter(|allocation| expected::on_device(&run, allocation))
+            .collect();
+        let leaked = expected::never_freed(&run);
+        let pages = expected::pages(&run, alive.iter().copied());
+        assert_eq!(figure(&mut browser, "peak"), peak);
+        assert_eq!(figure(&mut browser, "leaked"), expected::bytes(&leaked));
+        assert_eq!(figure(&mut browser, "allocated"), expected::bytes(&device));
+        assert_eq!(
+            figure(&mut browser, "wasted"),
+            pages.len() as u64 * expected::PAGE - peak
+        );
+        assert_eq!(figure(&mut browser, "oom"), ooms as u64);
+
+        // The peak is chosen at first; the flame graph is open.
+        assert_eq!(moment(&mut browser), (time, peak, alive.len() as u64));
+        assert_eq!(
+            browser.number("Number(document.querySelector('.frame.root').dataset.bytes)") as u64,
+            peak
+        );
+
+        browser.click("[data-value=table]");
+        let by_site = expected::groups(&alive, |allocation| u64::from(allocation.site));
+        let mut shown = rows(&mut browser);
+        shown.sort_unstable();
+        assert_eq!(
+            shown,
+            by_site
+                .into_iter()
+                .map(|(site, (bytes, count))| (site, bytes, count))
+                .collect::<Vec<_>>()
+        );
+
+        browser.click("[data-value=map]");
+        let ever = expected::pages(&run, &run.allocations);
+        let free = ever.difference(&pages).copied().collect();
+        assert_eq!(figure(&mut browser, "map-used"), peak);
+        assert_eq!(
+            figure(&mut browser, "map-wasted"),
+            pages.len() as u64 * expected::PAGE - peak
+        );
+        assert_eq!(
+            figure(&mut browser, "map-free"),
+            (ever.len() - pages.len()) as u64 * expected::PAGE
+        );
+        assert_eq!(
+            figure(&mut browser, "map-largest"),
+            expected::longest_row(&free) * expected::PAGE
+        );
+
+        let leaks = browser.eval("[...document.querySelectorAll('#leaks .entry')].map((entry) => [entry.dataset.site, entry.dataset.bytes].map(Number))");
+        let mut groups: Vec<(u32, u64)> = expected::groups(&leaked, |allocation| allocation.site)
+            .into_iter()
+            .map(|(site, (bytes, _))| (site, bytes))
+            .collect();
+        groups.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        assert_eq!(leaks, json!(groups));
+        browser.assert_silent();
+    }
+}
+
+#[test]
+fn the_summary_is_in_words() {
+    let Some(mut browser) = start("the_summary_is_in_words") else {
+        return;
+    };
+    browser.open(&html(&[runs::small()]));
+    let words = browser.text("document.getElementById('words').textContent");
+    assert_eq!(
+        words.trim(),
+        "Device memory peaked at 69.00 MiB after 114 ms; 93 % of it was allocated by solver::grid::Grid::new (grid.rs:41). \
+         3 resources (5.00 MiB) were not freed, from 2 call sites, most of it from solver::halo::exchange (halo.rs:77). \
+         An allocation of 4 GiB failed for lack of memory at 124 ms in solver::grid::Grid::new (grid.rs:41)."
+    );
+    // A leak has its stack trace with source lines.
+    browser.click("#leaks .entry summary");
+    browser.wait("document.querySelector('#leaks .stack')");
+    let stack = browser.text("[...document.querySelectorAll('#leaks .stack li')].map((line) => [...line.children].map((part) => part.textContent).join(' ')).join('\\n')");
+    assert_eq!(
+        stack,
+        "cuguard::DeviceBuffer::zeroed buffer.rs:90\nsolver::halo::exchange src/halo.rs:77\nsolver::main src/main.rs:20"
+    );
+    browser.assert_silent();
+}
+
+#[test]
+fn what_grows_is_a_suspect() {
+    let Some(mut browser) = start("what_grows_is_a_suspect") else {
+        return;
+    };
+    let names = |browser: &mut Browser| {
+        browser.click("[data-value=growth]");
+        browser.eval(
+            "[...document.querySelectorAll('#leaks .entry .name')].map((name) => name.textContent)",
+        )
+    };
+    browser.open(&html(&[runs::training(20, true)]));
+    assert_eq!(names(&mut browser), json!(["remember"]));
+    // Activations come and go, parameters are allocated once: neither is one.
+    browser.open(&html(&[runs::training(20, false)]));
+    assert_eq!(names(&mut browser), json!([]));
+    assert!(
+        browser
+            .text("document.getElementById('leaks').textContent")
+            .contains("No call site keeps growing")
+    );
+    browser.assert_silent();
+}
+
+#[test]
+fn ranks_stand_side_by_side() {
+    let Some(mut browser) = start("ranks_stand_side_by_side") else {
+        return;
+    };
+    let ranks = runs::ranks();
+    browser.open(&html(&ranks));
+    let peaks: Vec<u64> = ranks.iter().map(|run| expected::peak(run).1).collect();
+    let table = browser.eval("[...document.querySelectorAll('#rank-table .row')].map((row) => [row.dataset.run, row.dataset.peak].map(Number))");
+    assert_eq!(
+        table,
+        json!([[2, peaks[2]], [0, peaks[0]], [1, peaks[1]], [3, peaks[3]]]),
+        "the one that differs is first"
+    );
+    assert!(
+        browser
+            .text("document.getElementById('rank-words').textContent")
+            .starts_with("Rank 2 · node-1 differs most")
+    );
+    assert_eq!(figure(&mut browser, "peak"), peaks[2], "and it is open");
+    browser.click("[data-run='0']");
+    browser.wait(&format!(
+        "Number(document.querySelector('[data-figure=peak]').dataset.value) === {}",
+        peaks[0]
+    ));
+    assert_eq!(figure(&mut browser, "leaked"), 0);
+    assert_eq!(
+        browser.text("document.getElementById('run-select').value"),
+        "0"
+    );
+    browser.assert_silent();
+}
+
+#[test]
+fn empty_and_unfinished_runs_say_so() {
+    let Some(mut browser) = start("empty_and_unfinished_runs_say_so") else {
+        return;
+    };
+    browser.open(&html(&[Run::default()]));
+    assert!(
+        browser
+            .text("document.getElementById('words').textContent")
+            .contains("Nothing was allocated")
+    );
+    for tab in ["table", "map", "flame"] {
+        browser.click(&format!("#moment [data-value={tab}]"));
+        assert_eq!(
+            browser.number("document.querySelectorAll('#panel .empty').length"),
+            1.0,
+            "{tab}"
+        );
+    }
+    let mut run = runs::small();
+    run.exited = false;
+    browser.open(&html(&[run]));
+    let text = browser.text("document.querySelector('main').textContent");
+    assert!(
+        text.contains("did not exit")
+            && text.contains("were alive at the end")
+            && !text.contains("were not freed")
+    );
+    browser.assert_silent();
+}
+
+#[test]
+fn a_million_events_fit() {
+    let run = runs::many(1_000_000);
+    let events: usize = run
+        .allocations
+        .iter()
+        .map(|allocation| 1 + usize::from(allocation.end != cuguard_view::FOREVER))
+        .sum();
+    let page = html(std::slice::from_ref(&run));
+    println!("{events} events: a page of {} bytes", page.len());
+    assert!(page.len() < 20_000_000);
+    let Some(mut browser) = start("a_million_events_fit") else {
+        return;
+    };
+    let milliseconds = browser.open(&page);
+    println!("{events} events: usable {milliseconds} ms after the navigation began");
+    let point = timeline_point(&mut browser, 0.5);
+    browser.drag(point, point);
+    let (_, bytes, count) = moment(&mut browser);
+    // Times are rounded in so large a page: the moment is one of the events within that microsecond.
+    assert!(count > 1000 && bytes > 0);
+    browser.assert_silent();
+}
+
+#[test]
+fn beyond_the_limit_the_page_says_what_is_left_out() {
+    let run = runs::many(20_000);
+    let mut page = Vec::new();
+    page::write(
+        std::slice::from_ref(&run),
+        &mut page,
+        &page::Options {
+            max_allocations: 4000,
+        },
+    )
+    .expect("memory takes all");
+    let Some(mut browser) = start("beyond_the_limit_the_page_says_what_is_left_out") else {
+        return;
+    };
+    browser.open(&page);
+    let notice = browser.text("document.querySelector('[data-notice=left-out]').textContent");
+    let left_out = run.allocations.len() - 4000;
+    assert!(
+        notice.starts_with("6,000 short-lived small allocations") && left_out == 6000,
+        "{notice}"
+    );
+    let (time, peak) = expected::peak(&run);
+    assert_eq!(
+        moment(&mut browser),
+        (time, peak, expected::alive(&run, time).len() as u64),
+        "the peak is exact"
+    );
+    assert_eq!(
+        figure(&mut browser, "leaked"),
+        expected::bytes(&expected::never_freed(&run))
+    );
+    browser.assert_silent();
+}
+
+#[test]
+fn the_page_agrees_with_the_report_in_json() {
+    let Some(mut browser) = start("the_page_agrees_with_the_report_in_json") else {
+        return;
+    };
+    for run in [runs::small(), runs::fragmented(), runs::training(6, true)] {
+        let look = Look {
+            by: By::Label,
+            ..Look::default()
+        };
+        let overview = Overview::new(&run, At::Peak).expect("every run has a peak");
+        let report = cuguard_view::json(&[overview], look);
+        let report: Value = serde_json::from_str(&report).expect("it is JSON");
+        let report = &report["runs"][0];
+        browser.open_at(&html(std::slice::from_ref(&run)), "#view=table");
+        assert_eq!(report["peak"]["device_bytes"], figure(&mut browser, "peak"));
+        assert_eq!(report["end"]["bytes"], figure(&mut browser, "leaked"));
+        let failed = report["out_of_memory"].as_array().expect("a list").len();
+        assert_eq!(failed as u64, figure(&mut browser, "oom"));
+        assert_eq!(report["moment"]["device_bytes"], moment(&mut browser).1);
+
+        choose(&mut browser, "Group by", "label");
+        let groups = report["groups"].as_array().expect("groups").iter();
+        let mut want: Vec<u64> = groups
+            .filter_map(|group| group["device_bytes"].as_u64())
+            .filter(|bytes| *bytes > 0)
+            .collect();
+        let mut shown: Vec<u64> = rows(&mut browser)
+            .iter()
+            .map(|(_, bytes, _)| *bytes)
+            .collect();
+        want.sort_unstable();
+        shown.sort_unstable();
+        assert_eq!(shown, want);
+    }
+    let ranks = runs::ranks();
+    let overviews: Vec<_> = ranks
+        .iter()
+        .map(|run| Overview::new(run, At::Peak).expect("every run has a peak"))
+        .collect();
+    let want: Vec<_> = Ranks::new(&overviews)
+        .rows
+        .iter()
+        .map(|row| row.overview.moment.run.rank)
+        .collect();
+    browser.open(&html(&ranks));
+    let shown = browser.eval(
+        "[...document.querySelectorAll('#rank-table .row')].map((row) => Number(row.dataset.run))",
+    );
+    assert_eq!(shown, json!(want), "the same order");
+    browser.assert_silent();
+}
