@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use cuguard_recording::{End, Event, Frame as Recorded, Recording, Stack, What};
+use cuguard_recording::{End, Event, Recording, Stack, What};
 
 use crate::resolver::Resolver;
-use crate::run::{Allocation, CallSite, FOREVER, Frame, Kind, Mark, MarkKind, Run};
+use crate::run::{Allocation, CallSite, FOREVER, Kind, Mark, MarkKind, Run};
+use crate::symbols::call_site;
 
 /// Kinds that belong to the device or to the process and outlive the context that they were created in.
 const OUTLIVE_CONTEXTS: [&str; 9] = [
@@ -103,11 +104,10 @@ fn count(count: u64, one: &str, many: &str) -> String {
 
 /// Distinct call sites, and the number of each stack's. Stacks that differ in addresses alone are one call site.
 fn sites(stacks: &[Stack], resolver: &mut dyn Resolver) -> (Vec<CallSite>, Vec<u32>) {
-    let mut known: HashMap<u64, Vec<Frame>> = HashMap::new();
     let mut sites = vec![CallSite::default()];
     let mut indices = HashMap::from([(CallSite::default(), 0)]);
     let numbers = stacks.iter().map(|stack| {
-        let site = call_site(stack, &mut known, resolver);
+        let site = call_site(stack, resolver);
         let next = sites.len() as u32;
         *indices.entry(site).or_insert_with_key(|site| {
             sites.push(site.clone());
@@ -116,51 +116,6 @@ fn sites(stacks: &[Stack], resolver: &mut dyn Resolver) -> (Vec<CallSite>, Vec<u
     });
     let numbers = numbers.collect();
     (sites, numbers)
-}
-
-fn call_site(
-    stack: &Stack,
-    known: &mut HashMap<u64, Vec<Frame>>,
-    resolver: &mut dyn Resolver,
-) -> CallSite {
-    let mut frames = Vec::new();
-    for frame in &stack.frames {
-        match frame {
-            Recorded::Native(address) => {
-                let resolved = known.entry(*address);
-                frames.extend_from_slice(resolved.or_insert_with(|| resolver.frames(*address)));
-            }
-            Recorded::Foreign {
-                function,
-                file,
-                line,
-            } => frames.push(Frame {
-                function: function.clone(),
-                file: file.clone(),
-                line: *line,
-                library: String::new(),
-                in_app: !file.starts_with("<frozen "),
-            }),
-        }
-    }
-    // The program's own line is known where there is no debug information, and where no stack was captured.
-    let has_line = |frame: &Frame| frame.in_app && frame.line != 0;
-    if let Some(site) = &stack.site
-        && !frames.iter().any(has_line)
-    {
-        let line = Frame {
-            function: format!("{}:{}", site.file, site.line),
-            file: site.file.clone(),
-            line: site.line,
-            library: String::new(),
-            in_app: true,
-        };
-        frames.insert(0, line);
-    }
-    CallSite {
-        type_name: stack.type_name.clone(),
-        frames,
-    }
 }
 
 /// The state while events are paired.
