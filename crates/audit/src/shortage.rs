@@ -9,7 +9,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use cuguard_nvml::{Nvml, Process};
-use cuguard_registry::{Kind, Origin, Registry};
+use cuguard_registry::{Kind, Origin, Registry, record_out_of_memory};
 use cuguard_report::audit::Refused;
 use cuguard_report::oom::{
     FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings, print,
@@ -36,7 +36,9 @@ const MAX_SITES: usize = 32;
 /// Diagnoses an allocation that the driver refused for lack of memory. `bytes` is 0 where only the driver knows.
 #[cold]
 pub(crate) fn refused(function: &'static str, kind: Option<Kind>, bytes: u64) {
-    let origin = Origin::from_frames(origin::trace().stack());
+    let trace = origin::trace();
+    record_out_of_memory(bytes, || trace, state::contexts::current());
+    let origin = Origin::from_frames(trace.stack());
     let mut hasher = DefaultHasher::new();
     (function, origin.stack).hash(&mut hasher);
     let hash = hasher.finish();

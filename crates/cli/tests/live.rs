@@ -5,46 +5,18 @@ mod audited;
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use audited::{cuguard_run, not_run, output, subfolder, text};
+use audited::{cuguard_run, live_program, not_run, output, subfolder, text};
 use support::cuguard;
 
 /// Longer than anything takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// Compiles the program, once. `None` without a C compiler, with a line on standard error.
-fn live_program() -> Option<&'static Path> {
-    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    // Puts the simulated driver into the folder, too.
-    audited::program()?;
-    let program = PROGRAM.get_or_init(|| {
-        let folder = audited::folder().join("program");
-        let (program, source) = (folder.join("live"), folder.join("live.c"));
-        fs::write(&source, include_str!("support/live.c")).expect("a file can be written");
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let compiled = Command::new(&compiler)
-            .args(["-std=gnu11", "-g", "-Wall", "-pthread", "-o"])
-            .args([&program, &source])
-            .arg("-L")
-            .arg(&folder)
-            .args(["-l:libcuda.so.1", "-ldl"])
-            .output();
-        match compiled {
-            Ok(compiled) if compiled.status.success() => Some(program),
-            Ok(compiled) => panic!("{}", text(&compiled.stderr)),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => panic!("cannot run {}: {error}", compiler.display()),
-        }
-    });
-    program.as_deref()
-}
 
 /// A program under `cuguard run` that waits.
 struct Running {

@@ -122,11 +122,11 @@ mod tests {
     #[test]
     fn the_runtime_folder_comes_first_if_it_is_absolute() {
         let paths = |runtime: Option<&str>| candidates(runtime.map(Into::into), 7);
-        let temporary = PathBuf::from("/tmp/cuguard-7");
-        assert_eq!(paths(None), [temporary.clone()]);
-        assert_eq!(paths(Some("relative")), [temporary.clone()]);
-        let runtime = PathBuf::from("/run/user/7/cuguard");
-        assert_eq!(paths(Some("/run/user/7")), [runtime, temporary]);
+        let temporary = "/tmp/cuguard-7";
+        assert_eq!(paths(None), [temporary].map(PathBuf::from));
+        assert_eq!(paths(Some("relative")), [temporary].map(PathBuf::from));
+        let both = ["/run/user/7/cuguard", temporary].map(PathBuf::from);
+        assert_eq!(paths(Some("/run/user/7")), both);
     }
 
     #[test]

@@ -14,6 +14,28 @@
 //!
 //! A process may have several servers: the audit library has one, and so has the crate in the program. The client asks all.
 //!
+//! ```
+//! use cuguard_live::{Format, Options, Request, Source, ask, start};
+//!
+//! struct Nothing;
+//!
+//! impl Source for Nothing {
+//!     fn dump(&self, _: Format, _: bool) -> String {
+//!         "nothing is alive\n".to_owned()
+//!     }
+//!     fn stats(&self, _: usize) -> String {
+//!         "{}\n".to_owned()
+//!     }
+//!     fn write_report(&self) {}
+//! }
+//!
+//! start(Options { source: &Nothing, signal: None, ends_process: false })?;
+//! let request = Request::Dump { format: Format::Text, search: false };
+//! assert_eq!(ask(std::process::id(), request).unwrap(), ["nothing is alive\n"]);
+//! cuguard_live::stop();
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! Nothing here knows the driver, or what a report contains.
 
 pub mod client;

@@ -6,9 +6,8 @@ use std::str::FromStr;
 use cuguard_registry::MAX_DEPTH;
 
 use crate::format::ReportMode;
-use crate::pattern::FilePattern;
+use crate::pattern::{FilePattern, RECORDING};
 use crate::problem::{Problem, VALUES};
-use crate::recording;
 use crate::settings::{Colour, ReportSettings};
 
 /// The environment variable.
@@ -86,10 +85,7 @@ fn parse(list: &str) -> Parsed {
     if parsed.record {
         // The file is that of the recording, wherever it stands in the list.
         let settings = &mut parsed.settings;
-        settings.record = settings
-            .file
-            .take()
-            .or(FilePattern::new(recording::FILE).ok());
+        settings.record = settings.file.take().or(FilePattern::new(RECORDING).ok());
     }
     parsed
 }

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+/// The file of a recording, where none is set.
+pub(crate) const RECORDING: &str = "cuguard-%p.cgr";
+
 /// A file name in which `%p` stands for the process id, `%c` for the number of the context, `%h` for the name of the
 /// machine, `%r` for the rank and `%%` for a percent sign.
 #[derive(Clone, Debug, PartialEq, Eq)]

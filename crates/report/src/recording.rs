@@ -12,9 +12,6 @@ use crate::pattern::{self, FilePattern, PatternError};
 use crate::settings::ReportSettings;
 use crate::symbols::Symbols;
 
-/// The file of a recording, where none is set.
-pub(crate) const FILE: &str = "cuguard-%p.cgr";
-
 /// The size limit has no effect below: so much every recording may have.
 const LEAST_LIMIT: u64 = 1 << 20;
 
@@ -89,7 +86,8 @@ impl ReportSettings {
         Some(pattern.path(std::process::id(), 1))
     }
 
-    /// How the recording is made, if there is one. A file that exists is replaced, unless the caller changes that.
+    /// How the recording is made, if there is one. A file that exists is replaced, but not among the
+    /// processes of one `cuguard run`: the process id is then appended to the name.
     ///
     /// ```
     /// let (settings, _) = cuguard::report::ReportSettings::parse("record,record-limit=8MiB");
@@ -106,7 +104,10 @@ impl ReportSettings {
             }
         };
         let embed = self.embed_symbols.unwrap_or(false);
-        Some(options.rank(pattern::rank()).keep_addresses(embed))
+        // `cuguard run` has removed the file of an earlier run: what is there now is of another process of this one.
+        let is_alone = std::env::var_os("CUGUARD_RUN").is_none();
+        let options = options.replace(is_alone).rank(pattern::rank());
+        Some(options.keep_addresses(embed))
     }
 }
 

@@ -16,6 +16,7 @@
 //! - [`signals`] handles signals whose disposition is the default, and hides that from the program.
 //! - [`functions`] exports `_exit` and the exec functions, [`forked`] is the child after `fork`.
 //! - [`live`] reports the process while it runs.
+//! - [`recording`] begins and ends the recording of the process.
 //! - [`output`] writes the report, [`run_folder`] the record that `cuguard run` sums up.
 //!
 //! A process that never calls a recorded function of the driver writes nothing. Nothing here calls the driver, and nothing
@@ -37,6 +38,7 @@ mod live;
 mod made;
 mod output;
 mod reason;
+mod recording;
 mod reporter;
 mod requested;
 mod run_folder;
@@ -94,6 +96,7 @@ fn prepare() -> bool {
         }
         crate::python::call_at_exit(exiting::begin);
         crate::origin::set_level(settings.wanted_level().unwrap_or(Level::Stacks));
+        recording::begin(settings);
         run_folder::note_use();
         reporter::launch();
         live::start(settings);

@@ -18,7 +18,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Reason, linker, made, output, signals, start};
+use super::{Reason, linker, made, output, recording, signals, start};
 
 const IDLE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -171,6 +171,7 @@ fn make() {
             output::deliver(&made, reason);
         }
         if reason != Reason::Exec {
+            recording::end();
             cuguard_live::stop();
         }
     });

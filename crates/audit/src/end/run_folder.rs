@@ -8,6 +8,7 @@
 //! | `start` | process; only of the command's own child: the library is loaded |
 //! | `crate` | process: the cuguard crate in it uses the driver, and makes a report of its own |
 //! | `use` | process, command line: the process has used the driver |
+//! | `recording` | process, file: what the process allocates and frees is recorded there |
 //! | `end` | process, reason, lost bytes and count, reachable bytes and count, bytes and count destroyed with their context, number of growing call sites, number of refused allocations, sum in words |
 //!
 //! A report for standard error that is closed goes to the file `report-PROCESS`, and the command prints it.
@@ -86,6 +87,12 @@ pub(super) fn note_use() {
     if start::start().run_folder.is_some() {
         record(&["use", &start::process().to_string(), &command_line()]);
     }
+}
+
+/// Records the file of the process's recording.
+pub(super) fn note_recording(path: &Path) {
+    let process = start::process().to_string();
+    record(&["recording", &process, &plain(&path.to_string_lossy(), 4096)]);
 }
 
 /// Records the report.

@@ -56,8 +56,20 @@ impl Survey {
         let own = heap::range();
         let own = own.start as u64..own.end as u64;
         survey.labels.push((own, Label::LeftOut));
+        survey.leave_recording_out();
         survey.pieces = layout::pieces(&survey.regions, &survey.labels);
         survey
+    }
+
+    /// Leaves out the recording of the process, which may have gigabytes.
+    fn leave_recording_out(&mut self) {
+        let Some(path) = cuguard_recording::path().and_then(|path| path.to_str()) else {
+            return;
+        };
+        let regions = self.regions.iter();
+        let recording = regions.filter(|region| region.shared && region.name == path);
+        let recording = recording.map(|region| (region.addresses.clone(), Label::LeftOut));
+        self.labels.extend(recording);
     }
 
     fn label_modules(&mut self) {

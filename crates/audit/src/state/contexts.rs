@@ -10,7 +10,7 @@ use std::sync::atomic::{
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cuguard_registry::Kind;
+use cuguard_registry::{Kind, record_context_created, record_context_ended};
 use cuguard_sys::CUcontext;
 
 use super::{Taken, counted, insert, put_back, registry, take};
@@ -128,11 +128,22 @@ pub(crate) fn created(handle: usize, primary_of: Option<i32>) {
     let context = table.find_or_add(handle);
     context.uses += 1;
     context.primary_of = primary_of.or(context.primary_of);
-    let is_first = context.uses == 1;
+    let (is_first, number) = (context.uses == 1, context.number);
     drop(table);
     if is_first {
+        record_context_created(number, device_of(primary_of));
         insert(Kind::Context, handle as u64, 0, 0, 0);
     }
+}
+
+/// The device of a context that was just created: it is current then. For recordings alone.
+fn device_of(primary_of: Option<i32>) -> u32 {
+    let mut device = primary_of.unwrap_or(0);
+    if primary_of.is_none() && cuguard_recording::is_on() {
+        // SAFETY: the device can be written to.
+        let _ = unsafe { queries::cuCtxGetDevice(&mut device) };
+    }
+    u32::try_from(device).unwrap_or(0)
 }
 
 /// A context that is about to be destroyed or released once. The record is removed with the last use.
@@ -204,6 +215,10 @@ impl Ending {
         table.remove(self.context.number);
         drop(table);
         end_resources(self.context.number);
+        // At exit it is the runtime that releases contexts.
+        if !EXITING.load(Acquire) {
+            record_context_ended(self.context.number);
+        }
     }
 
     /// The driver refused.

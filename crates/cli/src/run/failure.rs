@@ -28,6 +28,8 @@ pub(super) enum Failure {
         "this build of cuguard has no audit library: it is built for Linux with glibc, on x86_64 and aarch64, in a clone of the repository"
     )]
     NoLibrary,
+    #[error("cannot record into {}: {why}", path.display())]
+    Record { path: PathBuf, why: String },
     #[error(
         "the audit library cannot be preloaded: {why}. Set XDG_CACHE_HOME or TMPDIR to a folder of your own, on a file system that allows to execute files, without spaces and colons in its name"
     )]
@@ -49,7 +51,11 @@ impl Failure {
     /// The exit code, as of `env` and `timeout`.
     pub(super) fn code(&self) -> u8 {
         match self {
-            Self::NoProgram | Self::Output { .. } | Self::Suppress { .. } | Self::Words { .. } => 2,
+            Self::NoProgram
+            | Self::Output { .. }
+            | Self::Record { .. }
+            | Self::Suppress { .. }
+            | Self::Words { .. } => 2,
             Self::NotFound { .. } => 127,
             Self::NotExecutable { .. } => 126,
             Self::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,

@@ -42,6 +42,25 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
+    /// Record every allocation and free into FILE, which `cuguard report` shows. %p in the name is the process id, %h
+    /// the machine, %r the rank in a distributed job. Without %p, the first process that uses CUDA records into FILE,
+    /// others into FILE.PID. The report goes to standard error
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "sites"])]
+    record: Option<PathBuf>,
+
+    /// The most bytes of a recording, such as 256MiB [default: no limit]
+    #[arg(long, value_name = "SIZE", requires = "record")]
+    record_limit: Option<String>,
+
+    /// At that limit: all: record on; last: keep the last events (the default); aggregate: leave out allocations that
+    /// are freed soon
+    #[arg(long, value_name = "POLICY", requires = "record_limit")]
+    record_policy: Option<String>,
+
+    /// Write the names of functions into the recording at the end, for a machine without the program
+    #[arg(long, requires = "record")]
+    embed_symbols: bool,
+
     /// The exit code if something of --fail-on was found in any process, 1 to 255. Otherwise, and
     /// without this option and --fail-on, it is the program's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
@@ -96,9 +115,12 @@ Examples:
   cuguard run --exitcode 23 -- python3 train.py
   cuguard run --report json --output leaks-%p.json -- torchrun train.py
   cuguard run --sites --fail-on lost,growth -- ctest
+  cuguard run --record run.cgr -- python3 train.py && cuguard report run.cgr --html run.html
+  cuguard run --record rank-%r.cgr --record-limit 1GiB -- torchrun train.py
 
 The environment variable LEAK_REPORT has the same settings, and others:
   LEAK_REPORT=json,file=leaks-%p.json,exitcode=23,fail_on=lost+growth,python=no,level=sites,max=50
+The words of a recording are record,file=FILE,record-limit=256MiB,record-policy=last,embed-symbols.
 Options win over its words, also over 0, which turns reports off; --report and --output replace its
 format and its file together.
 
@@ -134,6 +156,7 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
     let folder = run_folder::RunFolder::create()?;
     let library = library::provide(folder.path())?;
     words.prepare_file()?;
+    words.prepare_recording()?;
     let status = child::run(&child::Start {
         file: &file,
         name,

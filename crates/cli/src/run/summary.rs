@@ -59,6 +59,8 @@ pub(super) struct Summary {
     /// Whether a program with the cuguard crate inside used the driver, and has a report of its own.
     has_crate: bool,
     processes: BTreeMap<u32, Process>,
+    /// The files of recordings.
+    recordings: Vec<String>,
     /// Reports of processes whose standard error was closed.
     kept: Vec<(String, String)>,
 }
@@ -90,6 +92,7 @@ impl Summary {
             match fields[..] {
                 ["start", _] => summary.is_loaded = true,
                 ["crate", _] => summary.has_crate = true,
+                ["recording", _, file] => summary.recordings.push(file.to_owned()),
                 ["use", process, command] => {
                     if let Some(process) = summary.process(process) {
                         process.command = command.to_owned();
@@ -141,8 +144,26 @@ impl Summary {
         })
     }
 
-    /// What the command prints after the reports. Nothing, if there was one process that used CUDA and it has a report.
+    /// What the command prints after the reports. Nothing, if there was one process that used CUDA, and it has a report and no
+    /// recording.
     pub(super) fn text(&self, program: &OsStr, status: &ExitStatus) -> String {
+        self.text_of_processes(program, status) + &self.text_of_recordings()
+    }
+
+    /// The files of recordings.
+    fn text_of_recordings(&self) -> String {
+        let mut text = String::new();
+        for file in self.recordings.iter().take(LISTED) {
+            let _ = writeln!(text, "cuguard run: recording in {file}");
+        }
+        if self.recordings.len() > LISTED {
+            let more = self.recordings.len() - LISTED;
+            let _ = writeln!(text, "cuguard run: and {more} more recordings");
+        }
+        text
+    }
+
+    fn text_of_processes(&self, program: &OsStr, status: &ExitStatus) -> String {
         let mut text = String::new();
         for (process, report) in &self.kept {
             let _ = write!(

@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::OsStr;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -17,13 +18,20 @@ pub(super) struct Words {
     settings: ReportSettings,
     /// The file, if all processes write to the same.
     file: Option<PathBuf>,
+    /// The file of the recording, if its name does not depend on the process.
+    recording: Option<PathBuf>,
 }
 
 /// Words for the format, which `--report` and `--output` replace.
 const FORMATS: [&str; 11] = [
     "0", "off", "no", "false", "1", "on", "yes", "true", "text", "json", "github",
 ];
+/// Words of a recording.
+const RECORDING: [&str; 4] = ["record", "record-limit", "record-policy", "embed-symbols"];
 const OFF: [&str; 4] = ["0", "off", "no", "false"];
+
+/// How a recording begins.
+const MAGIC: &[u8] = b"CUGUARDR";
 
 fn name(word: &str) -> &str {
     word.split('=').next().unwrap_or_default().trim()
@@ -48,14 +56,23 @@ pub(super) fn compose(options: &Options, environment: Option<&OsStr>) -> Result<
     let list = resolve_words(&list, &folder);
     let replaces_format = options.report.is_some() || options.output.is_some();
     // Who asks for a report or an exit code wants it, though the environment turns all reports off.
-    let replaces_off = replaces_format || options.exitcode.is_some() || options.fail_on.is_some();
+    let replaces_off = replaces_format
+        || options.exitcode.is_some()
+        || options.fail_on.is_some()
+        || options.record.is_some();
     let mut words: Vec<String> = Vec::new();
+    let records = list.split(',').any(|word| word.trim() == "record");
     for word in list
         .split(',')
         .map(str::trim)
         .filter(|word| !word.is_empty())
     {
-        if replaces_format && (is_format(word) || name(word) == "file") {
+        // `file` names the recording where there is one.
+        let names_recording = name(word) == "file" && records && options.output.is_none();
+        if replaces_format && (is_format(word) || name(word) == "file") && !names_recording {
+            continue;
+        }
+        if options.output.is_some() && RECORDING.contains(&name(word)) {
             continue;
         }
         if replaces_off && is_off(word) {
@@ -91,10 +108,14 @@ pub(super) fn compose(options: &Options, environment: Option<&OsStr>) -> Result<
     let (settings, _) = ReportSettings::parse(&text);
     let shared = (settings.file_of(1, 0) == settings.file_of(2, 0)).then(|| settings.file_of(1, 0));
     let file = shared.flatten();
+    let pattern = words.iter().find(|word| name(word) == "file");
+    let depends = pattern.is_none_or(|pattern| pattern.replace("%%", "").contains("%p"));
+    let recording = settings.recording_file().filter(|_| !depends);
     Ok(Words {
         text,
         settings,
         file,
+        recording,
     })
 }
 
@@ -125,6 +146,7 @@ fn option_words(options: &Options, folder: &Path) -> Result<Vec<String>, Failure
         }
         words.push(word);
     }
+    words.extend(recording_words(options, folder)?);
     for path in &options.suppress {
         let failure = |why: String| Failure::Suppress {
             path: path.clone(),
@@ -140,6 +162,33 @@ fn option_words(options: &Options, folder: &Path) -> Result<Vec<String>, Failure
     let level = level.into_iter().find(|(set, _)| *set);
     words.extend(level.map(|(_, level)| format!("level={level}")));
     words.extend(options.no_python.then(|| "python=no".to_owned()));
+    Ok(words)
+}
+
+/// The words of a recording.
+fn recording_words(options: &Options, folder: &Path) -> Result<Vec<String>, Failure> {
+    let Some(path) = &options.record else {
+        return Ok(Vec::new());
+    };
+    let failure = |why: String| Failure::Record {
+        path: path.clone(),
+        why,
+    };
+    let name = value(path, folder, true).map_err(failure)?;
+    let mut words = vec!["record".to_owned(), format!("file={name}")];
+    let values = [
+        ("record-limit", &options.record_limit),
+        ("record-policy", &options.record_policy),
+    ];
+    for (name, value) in values {
+        words.extend(value.as_ref().map(|value| format!("{name}={value}")));
+    }
+    words.extend(options.embed_symbols.then(|| "embed-symbols".to_owned()));
+    for word in &words {
+        if let Some(problem) = ReportSettings::parse(word).1.first() {
+            return Err(failure(problem.to_string()));
+        }
+    }
     Ok(words)
 }
 
@@ -172,6 +221,34 @@ impl Words {
 
     pub(super) fn settings(&self) -> &ReportSettings {
         &self.settings
+    }
+
+    /// Removes the recording of an earlier run, and checks that a file can be created in its place. Nothing but a recording is
+    /// removed.
+    pub(super) fn prepare_recording(&self) -> Result<(), Failure> {
+        let Some(path) = &self.recording else {
+            return Ok(());
+        };
+        let failure = |why: String| Failure::Record {
+            path: path.clone(),
+            why,
+        };
+        match std::fs::File::open(path) {
+            Ok(mut file) => {
+                let mut start = Vec::new();
+                let read = file.by_ref().take(8).read_to_end(&mut start);
+                read.map_err(|error| failure(error.to_string()))?;
+                if !start.is_empty() && start != MAGIC {
+                    return Err(failure("the file exists and is no recording".to_owned()));
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let created = std::fs::File::create_new(path);
+                created.map_err(|error| failure(error.to_string()))?;
+            }
+            Err(error) => return Err(failure(error.to_string())),
+        }
+        std::fs::remove_file(path).map_err(|error| failure(error.to_string()))
     }
 
     /// Truncates the file that all processes append their reports to, and checks that a file can be written.

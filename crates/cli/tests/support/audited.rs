@@ -90,6 +90,33 @@ pub fn program() -> Option<&'static Path> {
     program.as_deref()
 }
 
+/// Compiles the program that runs until its input ends, once. `None` without a C compiler, with a line on standard error.
+pub fn live_program() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    // Puts the simulated driver into the folder, too.
+    program()?;
+    let program = PROGRAM.get_or_init(|| {
+        let folder = folder().join("program");
+        let (program, source) = (folder.join("live"), folder.join("live.c"));
+        fs::write(&source, include_str!("live.c")).expect("a file can be written");
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+        let compiled = Command::new(&compiler)
+            .args(["-std=gnu11", "-g", "-Wall", "-pthread", "-o"])
+            .args([&program, &source])
+            .arg("-L")
+            .arg(&folder)
+            .args(["-l:libcuda.so.1", "-ldl"])
+            .output();
+        match compiled {
+            Ok(compiled) if compiled.status.success() => Some(program),
+            Ok(compiled) => panic!("{}", text(&compiled.stderr)),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => panic!("cannot run {}: {error}", compiler.display()),
+        }
+    });
+    program.as_deref()
+}
+
 /// `cuguard run` with these arguments, with the simulated driver and a cache folder of the tests.
 pub fn cuguard_run(arguments: &[&str]) -> Command {
     let mut command = cuguard("auto", &[]);

@@ -78,6 +78,10 @@ int main(int argc, char **argv) {
         pthread_sigmask(SIG_SETMASK, &all, NULL);
     }
     if (!IS("unused")) allocate();
+    if (IS("out of memory")) {
+        unsigned long long memory;
+        if (cuMemAlloc_v2(&memory, 1ull << 50) != 2) return 95;
+    }
     clear_stack();
     if (IS("own handler after")) signal(SIGUSR2, on_signal);
     if (IS("exec")) {

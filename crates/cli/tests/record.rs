@@ -1,0 +1,291 @@
+//! `cuguard run --record`: what a recording has, and where it is, on the simulated driver.
+
+#[path = "support/audited.rs"]
+mod audited;
+mod support;
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use audited::{cuguard_run, live_program, not_run, output, stderr, subfolder, text};
+use cuguard_recording::{End, Frame, Recording, What};
+
+/// `cuguard run` with a recording of a program that ends at once.
+fn record(file: &Path, program: &Path, what: &str) -> Command {
+    let mut command = cuguard_run(&["--record", file.to_str().unwrap()]);
+    command
+        .arg("--")
+        .arg(program)
+        .arg(what)
+        .stdin(Stdio::null());
+    command
+}
+
+#[track_caller]
+fn open(file: &Path) -> Recording {
+    let recording = Recording::open(file).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(recording.problems, [""; 0]);
+    recording
+}
+
+/// Bytes of allocations in order, of kinds that are memory.
+fn allocated(recording: &Recording) -> Vec<u64> {
+    let events = recording.events.iter();
+    let bytes = events.filter_map(|event| match event.what {
+        What::Allocated { kind, bytes, .. } => recording.kinds[usize::from(kind)]
+            .is_memory
+            .then_some(bytes),
+        _ => None,
+    });
+    bytes.collect()
+}
+
+#[test]
+fn a_recording_has_allocations_contexts_and_the_exit() {
+    let Some(program) = live_program() else {
+        return;
+    };
+    let file = subfolder("record").join("run.cgr");
+    let run = output(&mut record(&file, program, ""));
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let printed = stderr(&run);
+    // The search neither finds addresses in the recording nor in what writes it.
+    assert!(
+        printed.contains(": lost 1 MiB in 1 allocation; reachable 3 MiB"),
+        "{printed}"
+    );
+    let line = format!("cuguard run: recording in {}\n", file.display());
+    assert!(printed.ends_with(&line), "{printed}");
+    let recording = open(&file);
+    assert_eq!(allocated(&recording), [1 << 20, 3 << 20]);
+    assert!(
+        matches!(recording.end, End::Exit { .. }),
+        "{:?}",
+        recording.end
+    );
+    let created = recording
+        .events
+        .iter()
+        .filter_map(|event| match event.what {
+            What::ContextCreated { context, device } => Some((context, device)),
+            _ => None,
+        });
+    assert_eq!(created.collect::<Vec<_>>(), [(1, 0)]);
+    // What the program did not free is alive at the exit.
+    let is_end = |what: &What| matches!(what, What::Freed { .. } | What::ContextEnded { .. });
+    assert!(!recording.events.iter().any(|event| is_end(&event.what)));
+    let stacks = recording
+        .events
+        .iter()
+        .filter_map(|event| match event.what {
+            What::Allocated { stack, .. } => Some(stack),
+            _ => None,
+        });
+    for stack in stacks {
+        assert!(!recording.stacks[stack as usize].frames.is_empty());
+    }
+    assert!(recording.meta.command.contains("live"));
+}
+
+#[test]
+fn an_allocation_without_memory_is_recorded() {
+    let Some(program) = live_program() else {
+        return;
+    };
+    let file = subfolder("record-oom").join("run.cgr");
+    let run = output(&mut record(&file, program, "out of memory"));
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let recording = open(&file);
+    let refused = recording
+        .events
+        .iter()
+        .filter_map(|event| match event.what {
+            What::OutOfMemory { bytes, context, .. } => Some((bytes, context)),
+            _ => None,
+        });
+    assert_eq!(refused.collect::<Vec<_>>(), [(1 << 50, 1)]);
+}
+
+#[test]
+fn several_processes_have_a_file_each() {
+    let Some(program) = live_program() else {
+        return;
+    };
+    let folder = subfolder("record-several");
+    let script = format!("{0} && {0} && {0}", program.display());
+    let names = || {
+        let names = fs::read_dir(&folder).unwrap().flatten();
+        let mut names: Vec<_> = names
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    };
+    for _ in 0..2 {
+        let file = folder.join("run.cgr");
+        for name in names().iter().filter(|name| *name != "run.cgr") {
+            fs::remove_file(folder.join(name)).unwrap();
+        }
+        let mut command = cuguard_run(&["--record", file.to_str().unwrap()]);
+        let run = output(
+            command
+                .args(["--", "sh", "-c", &script])
+                .stdin(Stdio::null()),
+        );
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        // The file of the run before is replaced, those of this one are not.
+        let names = names();
+        assert_eq!(names.len(), 3, "{names:?}");
+        assert_eq!(names[0], "run.cgr");
+        for name in &names {
+            let recording = open(&folder.join(name));
+            assert_eq!(allocated(&recording).len(), 2);
+            if name != "run.cgr" {
+                assert_eq!(*name, format!("run.cgr.{}", recording.meta.pid));
+            }
+        }
+    }
+    let folder = subfolder("record-pattern");
+    let pattern = folder.join("run-%p.cgr");
+    let mut command = cuguard_run(&["--record", pattern.to_str().unwrap()]);
+    output(
+        command
+            .args(["--", "sh", "-c", &script])
+            .stdin(Stdio::null()),
+    );
+    let files: Vec<_> = fs::read_dir(&folder).unwrap().flatten().collect();
+    assert_eq!(files.len(), 3);
+    for file in files {
+        let recording = open(&file.path());
+        let name = format!("run-{}.cgr", recording.meta.pid);
+        assert_eq!(file.file_name(), name.as_str());
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_its_recording() {
+    let Some(program) = live_program() else {
+        return;
+    };
+    let file = subfolder("record-killed").join("run.cgr");
+    let mut command = record(&file, program, "");
+    let mut child = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let mut line = Vec::new();
+    while !line.ends_with(b"\n") {
+        let mut byte = [0];
+        stdout.read_exact(&mut byte).expect("it is ready");
+        line.push(byte[0]);
+    }
+    let process = text(&line);
+    let process = process
+        .trim()
+        .strip_prefix("ready ")
+        .unwrap()
+        .parse()
+        .unwrap();
+    // SAFETY: a process of this test.
+    assert_eq!(unsafe { libc::kill(process, libc::SIGKILL) }, 0);
+    child.wait().unwrap();
+    let recording = open(&file);
+    assert_eq!(allocated(&recording), [1 << 20, 3 << 20]);
+    assert_eq!(recording.end, End::Open);
+}
+
+#[test]
+fn files_that_are_no_recordings_are_not_replaced() {
+    let folder = subfolder("record-refused");
+    let script = folder.join("train.py");
+    fs::write(&script, "import torch\n").unwrap();
+    for (arguments, why) in [
+        (
+            vec!["--record", script.to_str().unwrap()],
+            "the file exists and is no recording",
+        ),
+        (vec!["--record", "/does/not/exist/run.cgr"], "No such file"),
+        (vec!["--record", "x-%z.cgr"], "%z means nothing"),
+        (
+            vec!["--record", "x.cgr", "--record-limit", "many"],
+            "\"many\" is not a size",
+        ),
+        (
+            vec![
+                "--record",
+                "x.cgr",
+                "--record-limit",
+                "1G",
+                "--record-policy",
+                "first",
+            ],
+            "\"first\" is none of all, last, aggregate",
+        ),
+        (
+            vec!["--record", "x.cgr", "--output", "y"],
+            "cannot be used with",
+        ),
+        (vec!["--embed-symbols"], "--record"),
+    ] {
+        let refused = output(cuguard_run(&arguments).args(["--", "true"]));
+        assert_eq!(refused.status.code(), Some(2), "{arguments:?}");
+        let printed = stderr(&refused);
+        assert!(printed.contains(why), "{printed}");
+    }
+    assert_eq!(fs::read_to_string(&script).unwrap(), "import torch\n");
+}
+
+#[test]
+fn python_frames_have_names() {
+    if live_program().is_none() {
+        return;
+    }
+    let is_there = Command::new("python3").arg("--version").output();
+    if !is_there.is_ok_and(|python| python.status.success()) {
+        return not_run("needs python3");
+    }
+    let folder = subfolder("record-python");
+    let script = folder.join("train.py");
+    fs::write(
+        &script,
+        "import ctypes
+cuda = ctypes.CDLL('libcuda.so.1')
+def load_weights():
+    memory = ctypes.c_uint64()
+    assert cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(5 << 20)) == 0
+context = ctypes.c_void_p()
+assert cuda.cuInit(0) == 0
+assert cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+assert cuda.cuCtxSetCurrent(context) == 0
+load_weights()
+",
+    )
+    .unwrap();
+    let file = folder.join("run.cgr");
+    let run = output(&mut record(
+        &file,
+        Path::new("python3"),
+        script.to_str().unwrap(),
+    ));
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let recording = open(&file);
+    assert_eq!(allocated(&recording), [5 << 20]);
+    let frames = recording.stacks.iter().flat_map(|stack| &stack.frames);
+    let python: Vec<_> = frames
+        .filter_map(|frame| match frame {
+            Frame::Foreign {
+                function,
+                file,
+                line,
+            } => Some((function.as_str(), file, *line)),
+            Frame::Native(_) => None,
+        })
+        .collect();
+    let name = script.to_str().unwrap().to_owned();
+    assert!(python.contains(&("load_weights", &name, 5)), "{python:?}");
+}
