@@ -1,10 +1,15 @@
 //! The command `cuguard`.
 //!
-//! `cuguard doctor` examines the GPUs of this machine, `cuguard run` runs a CUDA program and reports its leaks. `--help` lists
-//! their options.
+//! `cuguard doctor` examines the GPUs of this machine, `cuguard run` runs a CUDA program and reports its leaks, `cuguard dump` and
+//! `cuguard watch` show a running one, `cuguard report` and `cuguard diff` show recordings. `--help` lists their options.
 
+mod diff;
 mod doctor;
+mod dump;
+mod live_process;
+mod report;
 mod run;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -24,6 +29,14 @@ enum Command {
     Doctor(doctor::Options),
     /// Run a CUDA program unchanged, and report what it leaks
     Run(run::Options),
+    /// Show what recordings have: text, JSON, flame graphs, profiles
+    Report(report::Options),
+    /// Show what grew between two recordings, or two moments of one
+    Diff(diff::Options),
+    /// Report what a running process holds
+    Dump(dump::Options),
+    /// Watch the memory of a running process: live bytes, rates, the largest call sites
+    Watch(watch::Options),
 }
 
 fn main() -> ExitCode {
@@ -34,6 +47,10 @@ fn main() -> ExitCode {
     match Arguments::parse().command {
         Command::Doctor(options) => doctor::run(&options),
         Command::Run(options) => run::run(&options, words),
+        Command::Report(options) => report::run(&options),
+        Command::Diff(options) => diff::run(&options),
+        Command::Dump(options) => dump::run(&options),
+        Command::Watch(options) => watch::run(&options),
     }
 }
 

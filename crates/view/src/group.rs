@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use crate::amount::Amount;
-use crate::by::{By, Keys};
+use crate::by::By;
+use crate::keys::Keys;
 use crate::moment::Moment;
 use crate::run::Frame;
 

@@ -191,7 +191,7 @@ pub fn moment(run: &Run, at: At) -> Result<Moment<'_>, ViewError> {
     Ok(at_time(run, at, time))
 }
 
-fn at_time(run: &Run, at: At, time: u64) -> Moment<'_> {
+pub(crate) fn at_time(run: &Run, at: At, time: u64) -> Moment<'_> {
     let begun = run.allocations.partition_point(|a| a.start <= time);
     let alive = |index: &u32| run.allocations[*index as usize].end > time;
     let begun = u32::try_from(begun).unwrap_or(u32::MAX);

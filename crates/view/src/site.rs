@@ -1,16 +1,9 @@
-//! Which frames of a call site are shown, and which one it is named after.
+//! What runs and call sites are called, and which frames are shown.
 
-use crate::run::{CallSite, Frame};
+use cuguard_report::{FrameClass, FrameNames};
 
-/// Which frames of a stack trace are shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Frames {
-    /// Those of the program; all where there is none.
-    #[default]
-    Program,
-    /// All.
-    All,
-}
+use crate::look::Frames;
+use crate::run::{CallSite, Frame, Run};
 
 impl CallSite {
     /// The frames that are shown, innermost first.
@@ -35,12 +28,42 @@ impl CallSite {
         self.shown(Frames::Program).next()
     }
 
-    /// The library that the memory is counted for: that of the innermost frame with a known one, among those of the
-    /// program.
+    /// The library that the memory is counted for: that of the innermost frame outside of the driver and the CUDA runtime,
+    /// through which every allocation goes.
     pub(crate) fn library(&self) -> &str {
-        let mut libraries = self
-            .shown(Frames::Program)
-            .map(|frame| frame.library.as_str());
-        libraries.find(|library| !library.is_empty()).unwrap_or("")
+        let is_driver = |frame: &Frame| {
+            let names = FrameNames {
+                function: Some(&frame.function),
+                file: Some(frame.file.as_str()).filter(|file| !file.is_empty()),
+                module: &frame.library,
+                is_foreign: false,
+            };
+            FrameClass::of(&names) == FrameClass::Driver
+        };
+        let libraries = self.frames.iter().filter(|frame| !frame.library.is_empty());
+        let mut outside = libraries.filter(|frame| !is_driver(frame));
+        outside.next().map_or("", |frame| &frame.library)
+    }
+}
+
+impl Run {
+    /// What tells this run from others: the rank and the host, or the process.
+    ///
+    /// ```
+    /// use cuguard_view::Run;
+    ///
+    /// let run = Run { rank: Some(3), host: "node7".to_owned(), pid: 42, ..Run::default() };
+    /// assert_eq!(run.title(), "rank 3 on node7");
+    /// ```
+    #[must_use]
+    pub fn title(&self) -> String {
+        let on = match self.host.as_str() {
+            "" => String::new(),
+            host => format!(" on {host}"),
+        };
+        match self.rank {
+            Some(rank) => format!("rank {rank}{on}"),
+            None => format!("process {}{on}", self.pid),
+        }
     }
 }

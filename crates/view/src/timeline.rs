@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::by::{By, Keys};
+use crate::by::By;
+use crate::keys::Keys;
 use crate::run::{Allocation, Run};
 use crate::sweep::Sweep;
 

@@ -1,0 +1,288 @@
+//! `cuguard report`: what recordings and leak reports show.
+//!
+//! ```text
+//!     files ──► runs ──► a moment of each ──► text, JSON, folded stacks to standard output
+//!                                         └──► flame graph, pprof profile, page to files
+//! ```
+//!
+//! This folder reads options, opens files and writes; `cuguard-view` computes and renders.
+
+mod progress;
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use cuguard_view::{
+    At, By, Frames, Look, Moment, Overview, Ranks, Run, SymbolOptions, ViewError, flamegraph,
+    folded, json, open, pprof, text,
+};
+
+pub(crate) use progress::Progress;
+
+/// How many groups of a text are shown without `--top`.
+pub(crate) const TOP: usize = 10;
+
+/// The command's options.
+#[derive(Args, Clone, Debug)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Options {
+    /// Recordings (`cuguard run --record FILE`, `LEAK_REPORT=record`) or leak reports in JSON. Several are compared: the
+    /// one that differs most from the others comes first
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+
+    /// The moment: peak, exit, oom (the last out-of-memory error), oom:N (the Nth), a time since the begin (12.5s, 800ms,
+    /// 2min) or a share of the run (50%)
+    #[arg(long, value_name = "MOMENT", default_value = "peak", value_parser = parse::<At>)]
+    at: At,
+
+    /// What is grouped together: stack, function, library, label, thread, stream, size or kind
+    #[arg(long, value_name = "WHAT", default_value = "stack", value_parser = parse::<By>)]
+    by: By,
+
+    /// How many groups are shown, the largest first [default: 10; all with --json]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+
+    #[command(flatten)]
+    view: View,
+
+    /// Write JSON, one object on a line; docs/recording-schema.md describes it
+    #[arg(long, conflicts_with = "folded")]
+    json: bool,
+
+    /// Write folded stacks with their live bytes, for tools that draw flame graphs
+    #[arg(long)]
+    folded: bool,
+
+    /// Write a flame graph (SVG) to this file
+    #[arg(long, value_name = "OUT")]
+    flamegraph: Option<PathBuf>,
+
+    /// Write a profile for pprof and speedscope (.pb.gz) to this file
+    #[arg(long, value_name = "OUT")]
+    pprof: Option<PathBuf>,
+}
+
+/// Options that `cuguard diff` has too.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct View {
+    /// Which frames of stack traces are shown: those of the program, or also those of CUDA libraries
+    #[arg(long, value_name = "WHICH", default_value = "program")]
+    frames: Shown,
+
+    /// A folder with programs and libraries, or their debug information, found by build id. May be repeated
+    #[arg(long, value_name = "DIR")]
+    symbols: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Shown {
+    Program,
+    All,
+}
+
+impl View {
+    pub(crate) fn frames(&self) -> Frames {
+        match self.frames {
+            Shown::Program => Frames::Program,
+            Shown::All => Frames::All,
+        }
+    }
+
+    pub(crate) fn symbols(&self) -> SymbolOptions {
+        SymbolOptions {
+            folders: self.symbols.clone(),
+        }
+    }
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  cuguard run --record run.cgr python train.py      record a program
+  cuguard report run.cgr                            what was alive at the peak of device memory
+  cuguard report run.cgr --at exit --by label       what was not freed, by label
+  cuguard report run.cgr --at oom --top 3           the three largest call sites when memory ran out
+  cuguard report run.cgr --flamegraph peak.svg      a flame graph of the peak
+  cuguard report run.cgr --pprof peak.pb.gz         for `go tool pprof` and speedscope
+  cuguard report rank-*.cgr                         the ranks of a job side by side
+
+Exit codes:
+  0  the report is written
+  1  some files could not be read; the others are shown
+  2  invalid arguments, no file could be read, or a run has no such moment
+  4  the report could not be written";
+
+/// The exit codes that [`EXAMPLES`] describes.
+const PARTLY: u8 = 1;
+pub(crate) const BAD_REQUEST: u8 = 2;
+const NOT_WRITTEN: u8 = 4;
+
+/// For clap: the error is shown behind the name of the option.
+pub(crate) fn parse<T: std::str::FromStr<Err = ViewError>>(word: &str) -> Result<T, String> {
+    word.parse().map_err(|error: ViewError| error.to_string())
+}
+
+/// Prints a line to standard error, which may be closed.
+pub(crate) fn complain(command: &str, error: &dyn std::fmt::Display) {
+    let _ = writeln!(io::stderr(), "cuguard {command}: {error}");
+}
+
+/// Why there is no report.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    View(#[from] ViewError),
+    #[error("{}: cannot be written: {error}", path.display())]
+    Output { path: PathBuf, error: io::Error },
+    #[error("cannot write: {0}")]
+    Standard(io::Error),
+}
+
+impl Failure {
+    pub(crate) fn code(&self) -> u8 {
+        match self {
+            Self::View(ViewError::Write { .. }) | Self::Output { .. } | Self::Standard(_) => {
+                NOT_WRITTEN
+            }
+            Self::View(_) => BAD_REQUEST,
+        }
+    }
+}
+
+/// Runs `cuguard report`.
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let progress = Progress::new("report");
+    let symbols = options.view.symbols();
+    let (mut runs, mut broken) = (Vec::new(), false);
+    for file in &options.files {
+        progress.stage(&format!("reading {}", file.display()));
+        match open(file, &symbols) {
+            Ok(read) => runs.extend(read),
+            Err(error) => {
+                progress.interrupt(|| complain("report", &error));
+                broken = true;
+            }
+        }
+    }
+    if runs.is_empty() {
+        return ExitCode::from(BAD_REQUEST);
+    }
+    match show(&runs, options, &progress) {
+        Ok(()) if broken => ExitCode::from(PARTLY),
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            progress.interrupt(|| complain("report", &failure));
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Failure> {
+    progress.stage("computing");
+    let overviews = runs.iter().map(|run| Overview::new(run, options.at));
+    let overviews = overviews.collect::<Result<Vec<_>, _>>()?;
+    let moments: Vec<&Moment<'_>> = overviews.iter().map(|overview| &overview.moment).collect();
+    let frames = options.view.frames();
+    if let Some(path) = &options.flamegraph {
+        progress.stage("drawing the flame graph");
+        to_file(path, |out| flamegraph(&moments, frames, out))?;
+    }
+    if let Some(path) = &options.pprof {
+        progress.stage("writing the profile");
+        to_file(path, |out| pprof(&moments, frames, out))?;
+    }
+    let look = Look {
+        by: options.by,
+        top: options.top,
+        frames,
+    };
+    let in_text = Look {
+        top: Some(options.top.unwrap_or(TOP)),
+        ..look
+    };
+    let to_files = options.flamegraph.is_some() || options.pprof.is_some();
+    let output = if options.json {
+        json(&overviews, look)
+    } else if options.folded {
+        folded(&moments, frames)
+    } else if to_files {
+        return Ok(());
+    } else {
+        words(&overviews, in_text)
+    };
+    progress.end();
+    print(&output)
+}
+
+/// One run as it is; several side by side, and the one that differs most in full.
+fn words(overviews: &[Overview<'_>], look: Look) -> String {
+    match overviews {
+        [overview] => text(overview, look),
+        overviews => {
+            let ranks = Ranks::new(overviews);
+            let mut page = ranks.text(look);
+            for problem in overviews.iter().flat_map(|overview| {
+                let run = overview.moment.run;
+                run.problems
+                    .iter()
+                    .map(|problem| format!("{}: {problem}", run.source))
+            }) {
+                page += &format!("\nnote: {}\n", problem.escape_debug());
+            }
+            page
+        }
+    }
+}
+
+/// Writes to standard output. A reader that closes the pipe has seen enough.
+pub(crate) fn print(output: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(output.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Standard(error)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file. It is created only when there is something to write: a failure leaves an existing one as it is.
+fn to_file(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<(), ViewError>,
+) -> Result<(), Failure> {
+    let failed = |error| Failure::Output {
+        path: path.to_owned(),
+        error,
+    };
+    let mut out = Lazy { path, file: None };
+    match write(&mut out) {
+        Ok(()) => {}
+        Err(ViewError::Write { error, .. }) => return Err(failed(error)),
+        Err(error) => return Err(error.into()),
+    }
+    out.flush().map_err(failed)
+}
+
+/// A file that is created with the first byte.
+struct Lazy<'a> {
+    path: &'a Path,
+    file: Option<BufWriter<File>>,
+}
+
+impl Write for Lazy<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.file.is_none() {
+            self.file = Some(BufWriter::new(File::create(self.path)?));
+        }
+        match &mut self.file {
+            Some(file) => file.write(bytes),
+            None => Ok(0),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.as_mut().map_or(Ok(()), BufWriter::flush)
+    }
+}

@@ -1,0 +1,252 @@
+//! Which call sites of two runs are the same.
+//!
+//! A call site is identified by the functions and file names of its stack trace. Where several differ in line numbers
+//! alone, the lines decide if one run has no lines but the other's; a function that was edited moves all of them, and then
+//! equally many are matched in their order, and others are summed up.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Change;
+use crate::amount::Amount;
+use crate::look::Frames;
+use crate::moment::Moment;
+use crate::resolver::file_name;
+use crate::run::{CallSite, Frame, Run};
+
+/// How call sites of two runs were matched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Match {
+    /// Functions, files and lines are equal.
+    Lines,
+    /// Functions and files are equal; lines moved, and are in the same order.
+    Order,
+    /// Functions and files are equal; several call sites are summed up, as their lines changed.
+    Functions,
+    /// The first run alone has it.
+    OnlyBefore,
+    /// The second run alone has it.
+    OnlyAfter,
+}
+
+impl Match {
+    /// Its name in JSON.
+    ///
+    /// ```
+    /// assert_eq!(cuguard_view::Match::OnlyAfter.name(), "only_after");
+    /// ```
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lines => "lines",
+            Self::Order => "order",
+            Self::Functions => "functions",
+            Self::OnlyBefore => "only_before",
+            Self::OnlyAfter => "only_after",
+        }
+    }
+}
+
+/// What a call site is in every build: type, functions and names of files.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Identity {
+    type_name: String,
+    frames: Vec<(String, String)>,
+}
+
+/// A call site of a run, and what it has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'r> {
+    pub(crate) site: &'r CallSite,
+    pub(crate) amount: Amount,
+}
+
+/// By identity, then by lines.
+pub(crate) type Places<'r> = BTreeMap<Identity, BTreeMap<Vec<u32>, Place<'r>>>;
+
+/// What was alive, by identity and lines of its call site.
+pub(crate) fn by_identity<'r>(moment: &Moment<'r>) -> Places<'r> {
+    let run: &'r Run = moment.run;
+    let mut sums: BTreeMap<u32, Amount> = BTreeMap::new();
+    for allocation in moment.allocations() {
+        *sums.entry(allocation.site).or_default() += run.amount(allocation);
+    }
+    let mut places = Places::new();
+    for (site, amount) in sums {
+        let Some(site) = run.sites.get(site as usize).or(run.sites.first()) else {
+            places.entry(Identity::unknown()).or_default();
+            continue;
+        };
+        let lines = site
+            .shown(Frames::Program)
+            .map(|frame| frame.line)
+            .collect();
+        let by_lines = places.entry(Identity::of(site)).or_default();
+        let place = by_lines.entry(lines).or_insert(Place {
+            site,
+            amount: Amount::default(),
+        });
+        place.amount += amount;
+    }
+    places
+}
+
+impl Identity {
+    fn unknown() -> Self {
+        Self::of(&CallSite::default())
+    }
+
+    pub(crate) fn of(site: &CallSite) -> Self {
+        let frames = site.shown(Frames::Program);
+        Self {
+            type_name: site.type_name.clone(),
+            frames: frames
+                .map(|f| (stable_name(f), file_name(&f.file).to_owned()))
+                .collect(),
+        }
+    }
+}
+
+/// The name of a function without what a compiler changes from build to build: hashes, and offsets in a module.
+fn stable_name(frame: &Frame) -> String {
+    let name = frame.function.as_str();
+    // Without debug information the name is that of a line or of an offset.
+    if !frame.file.is_empty() && name == format!("{}:{}", frame.file, frame.line) {
+        return String::new();
+    }
+    if let Some((module, offset)) = name.rsplit_once("+0x")
+        && offset.bytes().all(|byte| byte.is_ascii_hexdigit())
+    {
+        return module.to_owned();
+    }
+    let name = match name.rsplit_once("::h") {
+        Some((path, hash)) if is_hash(hash, 16) => path,
+        _ => name,
+    };
+    without_crate_hashes(name)
+}
+
+fn is_hash(text: &str, digits: usize) -> bool {
+    text.len() == digits && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+/// Of `app[0f2a3b4c5d6e7f80]::load` with v0 mangling, `app::load`.
+fn without_crate_hashes(name: &str) -> String {
+    let mut rest = name;
+    let mut plain = String::with_capacity(name.len());
+    while let Some(start) = rest.find('[') {
+        let (before, inside) = rest.split_at(start);
+        plain.push_str(before);
+        let end = inside.find(']').unwrap_or(inside.len() - 1);
+        let digits = &inside[1..end.max(1)];
+        let is_crate_hash = digits.len() >= 8
+            && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+            && inside[end + 1..].starts_with("::");
+        match is_crate_hash {
+            true => rest = &inside[end + 1..],
+            false => {
+                plain.push('[');
+                rest = &inside[1..];
+            }
+        }
+    }
+    plain.push_str(rest);
+    plain
+}
+
+/// All call sites of both, with what they have in each.
+pub(super) fn matched<'r>(before: &Moment<'r>, after: &Moment<'r>) -> Vec<Change<'r>> {
+    let is_one_run = std::ptr::eq(before.run, after.run);
+    let (mut before, mut after) = (by_identity(before), by_identity(after));
+    let identities: BTreeSet<Identity> = before.keys().chain(after.keys()).cloned().collect();
+    let mut changes = Vec::new();
+    for identity in identities {
+        let before = before.remove(&identity).unwrap_or_default();
+        let after = after.remove(&identity).unwrap_or_default();
+        let within = |a: &BTreeMap<Vec<u32>, _>, b: &BTreeMap<Vec<u32>, _>| {
+            a.keys().all(|lines| b.contains_key(lines))
+        };
+        if is_one_run || within(&before, &after) || within(&after, &before) {
+            by_lines(before, after, &mut changes);
+        } else if before.len() == after.len() {
+            let pairs = before.into_values().zip(after.into_values());
+            changes.extend(pairs.map(|(before, after)| Change {
+                site: after.site,
+                before: before.amount,
+                after: after.amount,
+                matched: Match::Order,
+            }));
+        } else {
+            let sum = |places: &BTreeMap<Vec<u32>, Place<'r>>| -> Amount {
+                places.values().map(|place| place.amount).collect()
+            };
+            // The largest call site stands for all.
+            let largest = after.values().max_by_key(|place| place.amount.bytes);
+            changes.extend(largest.map(|largest| Change {
+                site: largest.site,
+                before: sum(&before),
+                after: sum(&after),
+                matched: Match::Functions,
+            }));
+        }
+    }
+    changes
+}
+
+fn by_lines<'r>(
+    before: BTreeMap<Vec<u32>, Place<'r>>,
+    mut after: BTreeMap<Vec<u32>, Place<'r>>,
+    changes: &mut Vec<Change<'r>>,
+) {
+    for (lines, old) in before {
+        let new = after.remove(&lines);
+        changes.push(Change {
+            site: new.map_or(old.site, |new| new.site),
+            before: old.amount,
+            after: new.map_or(Amount::default(), |new| new.amount),
+            matched: match new {
+                Some(_) => Match::Lines,
+                None => Match::OnlyBefore,
+            },
+        });
+    }
+    changes.extend(after.into_values().map(|new| Change {
+        site: new.site,
+        before: Amount::default(),
+        after: new.amount,
+        matched: Match::OnlyAfter,
+    }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::stable_name;
+    use crate::run::Frame;
+
+    #[test]
+    fn names_are_the_same_in_every_build() {
+        for (name, stable) in [
+            ("app::load::h0123456789abcdef", "app::load"),
+            ("app::load::hello", "app::load::hello"),
+            ("app[0f2a3b4c5d6e7f80]::load", "app::load"),
+            ("<[app[0f2a3b4c5d6e7f80]::T; 4]>::x", "<[app::T; 4]>::x"),
+            ("f[", "f["),
+            ("libx.so+0x1234", "libx.so"),
+            ("operator+0x", "operator"),
+            ("void f<int>(int)", "void f<int>(int)"),
+        ] {
+            let function = name.to_owned();
+            let frame = Frame {
+                function,
+                ..Frame::default()
+            };
+            assert_eq!(stable_name(&frame), stable, "{name}");
+        }
+        let line = Frame {
+            function: "src/a.rs:7".to_owned(),
+            file: "src/a.rs".to_owned(),
+            line: 7,
+            ..Frame::default()
+        };
+        assert_eq!(stable_name(&line), "");
+    }
+}

@@ -1,0 +1,108 @@
+//! What grew between two moments, of one run or of two, by call site.
+//!
+//! ```text
+//!     Moment A ─┐
+//!     Moment B ─┴──► matching ──► Diff ──► text, JSON
+//! ```
+//!
+//! Call sites of two builds are matched by the names of their functions and files, not by addresses; see
+//! [`matching`]. This folder must not know how runs are read.
+
+mod json;
+mod matching;
+mod text;
+
+use std::cmp::Reverse;
+
+use crate::amount::Amount;
+use crate::moment::Moment;
+use crate::run::CallSite;
+
+pub use matching::Match;
+pub(crate) use matching::{Identity, by_identity};
+
+/// What grew between two moments.
+#[derive(Clone, Debug)]
+pub struct Diff<'r> {
+    /// The first moment.
+    pub before: &'r Moment<'r>,
+    /// The second moment.
+    pub after: &'r Moment<'r>,
+    /// Call sites with a difference: what grew most first, what shrank most last.
+    pub changes: Vec<Change<'r>>,
+    /// How many call sites have no difference.
+    pub unchanged: u64,
+    /// What these have.
+    pub unchanged_amount: Amount,
+}
+
+/// A call site with a difference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change<'r> {
+    /// The call site, as the second run has it, or else the first.
+    pub site: &'r CallSite,
+    /// What it had in the first moment.
+    pub before: Amount,
+    /// What it had in the second.
+    pub after: Amount,
+    /// How the call sites of both were matched.
+    pub matched: Match,
+}
+
+impl Change<'_> {
+    /// The difference in bytes.
+    ///
+    /// ```
+    /// use cuguard_view::{Amount, CallSite, Change, Match};
+    ///
+    /// let (before, after) = (Amount { count: 1, bytes: 8 }, Amount::default());
+    /// let change = Change { site: &CallSite::default(), before, after, matched: Match::OnlyBefore };
+    /// assert_eq!(change.bytes(), -8);
+    /// ```
+    #[must_use]
+    pub fn bytes(&self) -> i128 {
+        i128::from(self.after.bytes) - i128::from(self.before.bytes)
+    }
+
+    /// The difference in resources.
+    #[must_use]
+    pub fn count(&self) -> i128 {
+        i128::from(self.after.count) - i128::from(self.before.count)
+    }
+}
+
+/// Compares two moments.
+///
+/// ```
+/// use cuguard_view::{Allocation, At, FOREVER, Kind, Run, diff, moment};
+///
+/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let block = |start| Allocation { start, end: FOREVER, bytes: 512, ..Allocation::default() };
+/// let run = Run { kinds: vec![device], allocations: vec![block(1), block(5)], end: 9, ..Run::default() };
+/// let (before, after) = (moment(&run, At::Time(2))?, moment(&run, At::Exit)?);
+/// let diff = diff(&before, &after);
+/// assert_eq!(diff.changes[0].bytes(), 512);
+/// # Ok::<(), cuguard_view::ViewError>(())
+/// ```
+#[must_use]
+pub fn diff<'r>(before: &'r Moment<'r>, after: &'r Moment<'r>) -> Diff<'r> {
+    let mut diff = Diff {
+        before,
+        after,
+        changes: matching::matched(before, after),
+        unchanged: 0,
+        unchanged_amount: Amount::default(),
+    };
+    diff.changes.retain(|change| {
+        let is_equal = change.before == change.after;
+        if is_equal {
+            diff.unchanged += 1;
+            diff.unchanged_amount += change.after;
+        }
+        !is_equal
+    });
+    let key = |change: &Change<'_>| (Reverse(change.bytes()), Reverse(change.count()));
+    let changes = &mut diff.changes;
+    changes.sort_by(|a, b| key(a).cmp(&key(b)).then_with(|| a.site.cmp(b.site)));
+    diff
+}

@@ -1,0 +1,68 @@
+//! The flame graph of a moment, as SVG.
+
+use std::io::Write;
+
+use inferno::flamegraph::{Options, from_lines};
+
+use super::folded::folded;
+use crate::error::ViewError;
+use crate::look::Frames;
+use crate::moment::Moment;
+use crate::words::{list, printable};
+
+/// Writes the flame graph of what was alive, by bytes. With more than one moment, a run is the outermost frame.
+///
+/// ```
+/// use cuguard_view::{Allocation, At, FOREVER, Frames, Kind, Run, flamegraph, moment};
+///
+/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let block = Allocation { end: FOREVER, bytes: 512, ..Allocation::default() };
+/// let run = Run { kinds: vec![device], allocations: vec![block], ..Run::default() };
+/// let mut svg = Vec::new();
+/// flamegraph(&[&moment(&run, At::Peak)?], Frames::Program, &mut svg)?;
+/// assert!(String::from_utf8_lossy(&svg).contains("unknown call site"));
+/// # Ok::<(), cuguard_view::ViewError>(())
+/// ```
+///
+/// # Errors
+/// Nothing was alive, or it cannot be written.
+pub fn flamegraph(
+    moments: &[&Moment<'_>],
+    frames: Frames,
+    out: &mut dyn Write,
+) -> Result<(), ViewError> {
+    let lines = folded(moments, frames);
+    if lines.is_empty() {
+        let sources: Vec<_> = moments
+            .iter()
+            .map(|moment| moment.run.source.as_str())
+            .collect();
+        let at = moments
+            .first()
+            .map(|moment| moment.words())
+            .unwrap_or_default();
+        return Err(ViewError::NoMoment {
+            source_name: list(&sources),
+            why: format!("no memory was alive {at}: there is no flame graph"),
+        });
+    }
+    let mut options = Options::default();
+    options.title = "Live memory by call site".to_owned();
+    options.subtitle = match moments {
+        [moment] => Some(format!(
+            "{}: alive {}",
+            printable(&moment.run.command),
+            moment.words()
+        )),
+        _ => None,
+    };
+    options.count_name = "bytes".to_owned();
+    options.name_type = "Function:".to_owned();
+    // The same recording has the same picture.
+    options.deterministic = true;
+    let written = from_lines(&mut options, lines.lines(), out);
+    written.map_err(|error| ViewError::Write {
+        what: "flame graph",
+        error,
+    })
+}

@@ -1,0 +1,65 @@
+//! Folded stacks: one line for each stack trace, as the tools of flame graphs read them.
+
+use std::collections::BTreeMap;
+
+use crate::look::{Frames, UNKNOWN};
+use crate::moment::Moment;
+use crate::run::{CallSite, Frame};
+use crate::words::printable;
+
+/// Lines of the form `main;load;alloc 512`: the frames from the outermost to the innermost, and the live bytes. Sorted.
+/// Resources without bytes have no line. With more than one moment, a run is the outermost frame.
+///
+/// ```
+/// use cuguard_view::{Allocation, At, FOREVER, Frames, Kind, Run, folded, moment};
+///
+/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let block = Allocation { end: FOREVER, bytes: 512, ..Allocation::default() };
+/// let run = Run { kinds: vec![device], allocations: vec![block], ..Run::default() };
+/// let moment = moment(&run, At::Peak)?;
+/// assert_eq!(folded(&[&moment], Frames::Program), "unknown call site 512\n");
+/// # Ok::<(), cuguard_view::ViewError>(())
+/// ```
+#[must_use]
+pub fn folded(moments: &[&Moment<'_>], frames: Frames) -> String {
+    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    for moment in moments {
+        let run = moment.run;
+        let mut by_site: BTreeMap<u32, u64> = BTreeMap::new();
+        for allocation in moment.allocations() {
+            let bytes = by_site.entry(allocation.site).or_default();
+            *bytes = bytes.saturating_add(run.amount(allocation).bytes);
+        }
+        for (site, bytes) in by_site.into_iter().filter(|(_, bytes)| *bytes > 0) {
+            let mut parts = Vec::new();
+            if moments.len() > 1 {
+                parts.push(plain(&run.title()));
+            }
+            match run.sites.get(site as usize) {
+                Some(site) if !site.frames.is_empty() => parts.extend(stack(site, frames)),
+                _ => parts.push(UNKNOWN.to_owned()),
+            }
+            let line = lines.entry(parts.join(";")).or_default();
+            *line = line.saturating_add(bytes);
+        }
+    }
+    let lines = lines
+        .into_iter()
+        .map(|(stack, bytes)| format!("{stack} {bytes}\n"));
+    lines.collect()
+}
+
+/// From the outermost to the innermost.
+fn stack(site: &CallSite, frames: Frames) -> impl Iterator<Item = String> {
+    site.shown(frames)
+        .rev()
+        .map(|frame: &Frame| plain(&frame.function))
+}
+
+/// Without the characters that separate frames and lines.
+fn plain(name: &str) -> String {
+    match name {
+        "" => "unknown".to_owned(),
+        name => printable(name).replace(';', ":"),
+    }
+}

@@ -1,0 +1,16 @@
+//! Moments and groups as text, JSON, folded stacks, flame graph and pprof profile.
+//!
+//! This folder must not know how runs are read, nor where output goes.
+
+mod flamegraph;
+mod folded;
+mod json;
+mod pprof;
+mod pprof_messages;
+mod text;
+
+pub use flamegraph::flamegraph;
+pub use folded::folded;
+pub use json::json;
+pub use pprof::pprof;
+pub use text::text;

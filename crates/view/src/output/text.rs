@@ -1,0 +1,237 @@
+//! A moment as text.
+
+use std::fmt::Write;
+
+use cuguard_report::ByteSize;
+
+use crate::amount::Amount;
+use crate::by::By;
+use crate::group::{Group, group};
+use crate::look::UNKNOWN;
+use crate::look::{Frames, Look};
+use crate::run::{CallSite, Run};
+use crate::stack_text::{columns, stack};
+use crate::summary::Overview;
+use crate::words::{self, count, duration, list, list_some, percent, printable};
+
+/// How many call sites are shown of a group that is no call site itself.
+const SITES: usize = 3;
+
+/// A run and a moment of it as text, with a line break at its end. Text of the program has no control characters.
+///
+/// ```
+/// use cuguard_view::{Allocation, At, FOREVER, Kind, Look, Overview, Run, text};
+///
+/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let block = Allocation { end: FOREVER, bytes: 512, ..Allocation::default() };
+/// let run = Run { kinds: vec![device], allocations: vec![block], ..Run::default() };
+/// let text = text(&Overview::new(&run, At::Peak)?, Look::default());
+/// assert!(text.contains("512 B in 1 allocation of device memory"));
+/// # Ok::<(), cuguard_view::ViewError>(())
+/// ```
+#[must_use]
+pub fn text(overview: &Overview<'_>, look: Look) -> String {
+    let mut page = String::new();
+    header(&mut page, overview);
+    let run = overview.moment.run;
+    let groups = group(&overview.moment, look.by);
+    let shown = look.top.unwrap_or(groups.len()).min(groups.len());
+    for group in &groups[..shown] {
+        page.push('\n');
+        match look.by {
+            By::Stack => stack_group(&mut page, overview, group, look.frames),
+            _ => named_group(&mut page, overview, group, look.by),
+        }
+    }
+    if shown < groups.len() {
+        let all = groups.len();
+        let rest: Amount = groups[shown..].iter().map(|group| group.amount).collect();
+        let rest = format!("{} in {}", ByteSize(rest.bytes), rest.count);
+        let _ = writeln!(
+            page,
+            "\n… {shown} of {all} groups shown; --top {all} shows the other {rest} too"
+        );
+    }
+    for problem in &run.problems {
+        let _ = writeln!(page, "\nnote: {}", printable(problem));
+    }
+    page
+}
+
+fn header(page: &mut String, overview: &Overview<'_>) {
+    let run = overview.moment.run;
+    let command = match run.command.as_str() {
+        "" => String::new(),
+        command => format!(" ({})", printable(command)),
+    };
+    let end = match run.exited {
+        true => "exited",
+        false => "no exit was recorded; last event",
+    };
+    let title = printable(&run.title()).into_owned();
+    let _ = writeln!(
+        page,
+        "cuguard: {title}{command}, {end} after {}",
+        duration(run.end)
+    );
+    let peak = overview.peak;
+    let (what, bytes) = match peak.device_bytes {
+        0 => ("host memory", peak.bytes),
+        bytes => ("device memory", bytes),
+    };
+    let at_end = match peak.device_bytes {
+        0 => overview.at_end.bytes,
+        _ => overview.device_bytes_at_end,
+    };
+    let _ = writeln!(
+        page,
+        "  {what}: peak {} after {}, at the end {}",
+        ByteSize(bytes),
+        duration(peak.time),
+        ByteSize(at_end),
+    );
+    let allocated = overview.allocated;
+    let _ = write!(
+        page,
+        "  allocated {} in {}",
+        ByteSize(allocated.bytes),
+        count(allocated.count, "allocation"),
+    );
+    match overview.out_of_memory {
+        0 => page.push('\n'),
+        errors => {
+            let _ = writeln!(page, "; {}", count(errors, "out-of-memory error"));
+        }
+    }
+    let moment = &overview.moment;
+    let alive = match moment.alive.len() {
+        0 => "nothing".to_owned(),
+        _ => amounts(run, &by_kind(overview)),
+    };
+    let _ = writeln!(page, "\nalive {}: {alive}", moment.words());
+}
+
+fn by_kind(overview: &Overview<'_>) -> Vec<(u8, Amount)> {
+    let mut kinds: Vec<_> = group(&overview.moment, By::Kind)
+        .into_iter()
+        .flat_map(|group| group.kinds)
+        .collect();
+    kinds.sort_by_key(|(kind, _)| *kind);
+    kinds
+}
+
+/// `4 KiB in 2 allocations of device memory and 1 stream`.
+fn amounts(run: &Run, kinds: &[(u8, Amount)]) -> String {
+    let parts = kinds.iter().map(|(index, amount)| {
+        let Some(kind) = run.kinds.get(usize::from(*index)) else {
+            return count(amount.count, "resource");
+        };
+        let name = words::kind(&kind.name);
+        match kind.is_memory {
+            true => {
+                let allocations = count(amount.count, "allocation");
+                format!("{} in {allocations} of {name}", ByteSize(amount.bytes))
+            }
+            false => count(amount.count, &name),
+        }
+    });
+    list(&parts.collect::<Vec<_>>())
+}
+
+fn share(overview: &Overview<'_>, group: &Group) -> String {
+    match group.amount.bytes {
+        0 => String::new(),
+        bytes => format!("   {}", percent(bytes, overview.moment.total.bytes)),
+    }
+}
+
+/// A call site, with its stack trace.
+fn stack_group(page: &mut String, overview: &Overview<'_>, group: &Group, frames: Frames) {
+    let run = overview.moment.run;
+    let unknown = CallSite::default();
+    let site = group
+        .sites
+        .first()
+        .and_then(|(site, _)| run.sites.get(*site as usize));
+    let site = site.unwrap_or(&unknown);
+    let mut line = amounts(run, &group.kinds);
+    if !site.type_name.is_empty() {
+        let _ = write!(line, ", {}", printable(&site.type_name));
+    }
+    if !group.labels.is_empty() {
+        let _ = write!(
+            line,
+            ", {}",
+            list_some(&group.labels, |label| format!("{:?}", name(run, *label)))
+        );
+    }
+    let _ = writeln!(page, "{line}{}", share(overview, group));
+    let _ = writeln!(page, "  {}", origin(run, group));
+    stack(page, site, frames);
+}
+
+/// Threads, streams and times: `thread main, stream 0x7f00, allocated after 1.20 s to 8.21 s`.
+fn origin(run: &Run, group: &Group) -> String {
+    let mut line = String::new();
+    let threads = list_some(&group.threads, |thread| {
+        printable(name(run, *thread)).into_owned()
+    });
+    let streams = list_some(&group.streams, |stream| format!("{stream:#x}"));
+    for (noun, names, count) in [
+        ("thread", threads, group.threads.len()),
+        ("stream", streams, group.streams.len()),
+    ] {
+        if !names.is_empty() {
+            let many = if count == 1 { "" } else { "s" };
+            let _ = write!(line, "{noun}{many} {names}, ");
+        }
+    }
+    let (oldest, youngest) = (duration(group.oldest), duration(group.youngest));
+    match oldest == youngest {
+        true => line + &format!("allocated after {oldest}"),
+        false => line + &format!("allocated after {oldest} to {youngest}"),
+    }
+}
+
+fn name(run: &Run, index: u32) -> &str {
+    run.names.get(index as usize).map_or("", String::as_str)
+}
+
+/// A group that is no call site: its name, and its largest call sites.
+fn named_group(page: &mut String, overview: &Overview<'_>, group: &Group, by: By) {
+    let run = overview.moment.run;
+    let name = match by {
+        By::Label if !group.labels.is_empty() => format!("{:?}", group.name),
+        _ => printable(&group.name).into_owned(),
+    };
+    let amounts = amounts(run, &group.kinds);
+    let inclusive = match group.inclusive == group.amount {
+        true => String::new(),
+        false => format!("; {} with what it calls", ByteSize(group.inclusive.bytes)),
+    };
+    let _ = writeln!(
+        page,
+        "{name}: {amounts}{inclusive}{}",
+        share(overview, group)
+    );
+    for (site, amount) in group.sites.iter().take(SITES) {
+        let place = run.sites.get(*site as usize).and_then(CallSite::origin);
+        let place = place
+            .map(columns)
+            .unwrap_or_else(|| (UNKNOWN.to_owned(), String::new()));
+        let amount = match amount.bytes {
+            0 => amount.count.to_string(),
+            bytes => ByteSize(bytes).to_string(),
+        };
+        let line = format!("{amount:>12}  {}  {}", place.0, place.1);
+        let _ = writeln!(page, "{}", line.trim_end());
+    }
+    if let Some(more) = group.sites.len().checked_sub(SITES + 1) {
+        let _ = writeln!(
+            page,
+            "{:>12}  {}",
+            "…",
+            count(more as u64 + 1, "more call site")
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! The figures of a whole run.
+
+use crate::amount::Amount;
+use crate::error::ViewError;
+use crate::moment::{At, Moment, Peak, at_time, moment, peak};
+use crate::run::{MarkKind, Run};
+
+/// A run with its figures, and one moment of it: what a report is made of.
+#[derive(Clone, Debug)]
+pub struct Overview<'r> {
+    /// The moment that is shown.
+    pub moment: Moment<'r>,
+    /// The peak of device memory.
+    pub peak: Peak,
+    /// What was alive at the end.
+    pub at_end: Amount,
+    /// The bytes of device memory of that.
+    pub device_bytes_at_end: u64,
+    /// All that was ever allocated.
+    pub allocated: Amount,
+    /// How many allocations failed for lack of memory.
+    pub out_of_memory: u64,
+}
+
+impl<'r> Overview<'r> {
+    /// Computes the figures of a run.
+    ///
+    /// ```
+    /// use cuguard_view::{At, Overview, Run};
+    ///
+    /// let run = Run::default();
+    /// assert_eq!(Overview::new(&run, At::Peak)?.allocated.count, 0);
+    /// # Ok::<(), cuguard_view::ViewError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`moment`].
+    pub fn new(run: &'r Run, at: At) -> Result<Self, ViewError> {
+        let peak = peak(run);
+        let moment = match at {
+            At::Peak => at_time(run, at, peak.time),
+            at => moment(run, at)?,
+        };
+        let (mut at_end, mut device_bytes_at_end) = (Amount::default(), 0_u64);
+        let mut allocated = Amount::default();
+        for allocation in &run.allocations {
+            let amount = run.amount(allocation);
+            allocated += amount;
+            if allocation.end > run.end {
+                at_end += amount;
+                let bytes = run.device_bytes(allocation);
+                device_bytes_at_end = device_bytes_at_end.saturating_add(bytes);
+            }
+        }
+        let is_oom = |kind: &MarkKind| matches!(kind, MarkKind::OutOfMemory { .. });
+        let ooms = run.marks.iter().filter(|mark| is_oom(&mark.kind));
+        Ok(Self {
+            moment,
+            peak,
+            at_end,
+            device_bytes_at_end,
+            allocated,
+            out_of_memory: ooms.count() as u64,
+        })
+    }
+}
