@@ -45,13 +45,14 @@
 //! # Modules
 //!
 //! The root has what most programs name. The rest is in [`context`], [`device`], [`memory`], [`stream`], [`code`],
-//! [`graph`] and [`scope`]; leak reports are in [`report`] and [`snapshot`], out-of-memory errors in [`oom`].
+//! [`graph`] and [`scope`]; leak reports are in [`report`] and [`snapshot`], out-of-memory errors in [`oom`], assertions for
+//! tests in [`test`].
 //!
 //! # Guide
 //!
 //! The manual is [`guide`]: [guards](guide::guards), [streams and scopes](guide::streams_and_scopes),
 //! [kernels](guide::kernels), [devices and interop](guide::devices_and_interop), [leak reports](guide::leak_reports),
-//! [out of memory](guide::out_of_memory), [testing without a GPU](guide::testing_without_a_gpu), coming from
+//! [recordings](guide::recordings), [out of memory](guide::out_of_memory), [testing without a GPU](guide::testing_without_a_gpu), coming from
 //! [`cust`](guide::coming_from_cust) or [`cudarc`](guide::coming_from_cudarc), and [what the crate cannot
 //! see](guide::limits).
 
