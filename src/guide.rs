@@ -9,6 +9,7 @@
 //! | [`kernels`] | modules, launches, typed kernels, occupancy, CUDA C++ at run time |
 //! | [`devices_and_interop`] | devices, peers, contexts and streams of other code, libraries |
 //! | [`leak_reports`] | `LEAK_REPORT`, snapshots, levels, suppressions |
+//! | [`recordings`] | the whole run in a file: what was live at the peak, timelines, flame graphs, differences |
 //! | [`any_cuda_program`] | `cuguard run`: programs that do not use the crate |
 //! | [`out_of_memory`] | the diagnosis, recovery steps, common questions |
 //! | [`testing_without_a_gpu`] | the simulated GPU and its faults |
@@ -47,6 +48,7 @@ chapters! {
     kernels "kernels.md"
     devices_and_interop "devices-and-interop.md"
     leak_reports "leak-reports.md"
+    recordings "recordings.md"
     any_cuda_program "any-cuda-program.md"
     out_of_memory "out-of-memory.md"
     testing_without_a_gpu "testing-without-a-gpu.md"

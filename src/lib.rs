@@ -45,13 +45,14 @@
 //! # Modules
 //!
 //! The root has what most programs name. The rest is in [`context`], [`device`], [`memory`], [`stream`], [`code`],
-//! [`graph`] and [`scope`]; leak reports are in [`report`] and [`snapshot`], out-of-memory errors in [`oom`].
+//! [`graph`] and [`scope`]; leak reports are in [`report`] and [`snapshot`], out-of-memory errors in [`oom`], assertions for
+//! tests in [`test`].
 //!
 //! # Guide
 //!
 //! The manual is [`guide`]: [guards](guide::guards), [streams and scopes](guide::streams_and_scopes),
 //! [kernels](guide::kernels), [devices and interop](guide::devices_and_interop), [leak reports](guide::leak_reports),
-//! [out of memory](guide::out_of_memory), [testing without a GPU](guide::testing_without_a_gpu), coming from
+//! [recordings](guide::recordings), [out of memory](guide::out_of_memory), [testing without a GPU](guide::testing_without_a_gpu), coming from
 //! [`cust`](guide::coming_from_cust) or [`cudarc`](guide::coming_from_cudarc), and [what the crate cannot
 //! see](guide::limits).
 
@@ -83,6 +84,7 @@ pub mod guide;
 mod live;
 mod recovery;
 pub mod scope;
+pub mod test;
 
 pub use chunked::Chunked;
 #[doc(inline)]
@@ -182,43 +184,4 @@ pub mod prelude {
         ManagedBuffer, MemoryPool, Module, PinnedBuffer, Pool, RegisteredVec, Stream,
         report::Report,
     };
-}
-
-/// For tests: `assert_no_leaks!(context)` panics with a leak report if anything is live in the context.
-/// `assert_no_leaks!(context, code)` panics if `code` leaks in it, and returns the value of `code`.
-///
-/// ```
-/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// # use cuguard::{Context, DeviceBuffer, assert_no_leaks};
-/// let context = Context::new(0)?;
-/// assert_no_leaks!(context);
-/// let sum = assert_no_leaks!(context, {
-///     let numbers = DeviceBuffer::from_slice(&context, &[4, 5, 6])?;
-///     numbers.to_vec()?.iter().sum::<i32>()
-/// });
-/// assert_eq!(sum, 15);
-/// # Ok::<(), cuguard::Error>(())
-/// ```
-#[macro_export]
-macro_rules! assert_no_leaks {
-    ($context:expr $(,)?) => {{
-        let snapshot = $context.snapshot();
-        assert!(
-            snapshot.is_clean(),
-            "assert_no_leaks!: the context is not empty\n{}",
-            $crate::report::Report::display(&snapshot)
-        );
-    }};
-    ($context:expr, $body:expr $(,)?) => {{
-        let context: &$crate::Context = &$context;
-        let checkpoint = $crate::report::Checkpoint::new(context.snapshot());
-        let result = $body;
-        let leaked = checkpoint.left_behind(&context.snapshot());
-        assert!(
-            leaked.is_clean(),
-            "assert_no_leaks!: the code leaked\n{}",
-            $crate::report::Report::display(&leaked)
-        );
-        result
-    }};
 }

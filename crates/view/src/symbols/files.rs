@@ -19,6 +19,9 @@ const DEPTH: usize = 16;
 /// How many files of a folder are looked at.
 const MOST_FILES: usize = 200_000;
 
+/// How many modules without a file are named for each reason.
+const MOST_NAMED: usize = 3;
+
 /// Finds files. Folders are searched once, when the first module needs it.
 #[derive(Debug)]
 pub(super) struct Files<'a> {
@@ -27,7 +30,9 @@ pub(super) struct Files<'a> {
     started: SystemTime,
     /// Of files in the folders: those with a build id by that, others by name.
     index: Option<Index>,
-    pub(super) problems: Vec<String>,
+    problems: Vec<String>,
+    /// Modules without a file: why, the path, the build id.
+    missing: Vec<(&'static str, String, String)>,
 }
 
 #[derive(Debug, Default)]
@@ -45,10 +50,37 @@ impl<'a> Files<'a> {
             started: UNIX_EPOCH + Duration::from_nanos(started),
             index: None,
             problems: Vec::new(),
+            missing: Vec::new(),
         }
     }
 
-    /// The files of a module, without those of another build. Where there is none, the problem is noted.
+    /// What was not found, in words. On another machine that may be every library: some are named.
+    pub(super) fn problems(mut self) -> Vec<String> {
+        self.missing.sort();
+        for same in self.missing.chunk_by(|one, other| one.0 == other.0) {
+            let (reason, ..) = same[0];
+            let advice = "functions are shown as offsets; --symbols DIR names a folder with the files that ran";
+            if same.len() > MOST_NAMED {
+                let names = same[..MOST_NAMED].iter().map(|(_, path, _)| path.as_str());
+                let names = names.collect::<Vec<_>>().join(", ");
+                let more = same.len() - MOST_NAMED;
+                self.problems
+                    .push(format!("{names} and {more} more: {reason}; {advice}"));
+                continue;
+            }
+            for (_, path, id) in same {
+                let id = match &**id {
+                    "" => String::new(),
+                    id => format!(" (build id {id})"),
+                };
+                self.problems
+                    .push(format!("{path}{id}: {reason}; {advice}"));
+            }
+        }
+        self.problems
+    }
+
+    /// The files of a module, without those of another build. Where there is none, that is noted.
     pub(super) fn of(&mut self, module: &Module) -> Vec<PathBuf> {
         let path = Path::new(&module.path);
         let (mut found, reason) = match self.check(path, &module.build_id) {
@@ -67,15 +99,8 @@ impl<'a> Files<'a> {
         // Kernel code that is mapped into every process has no file.
         let has_file = module.path.starts_with('/');
         if found.is_empty() && has_file {
-            let id = match &*module.build_id {
-                "" => String::new(),
-                id => format!(" (build id {id})"),
-            };
-            let line = format!(
-                "{}{id}: {reason}; functions are shown as offsets; --symbols DIR names a folder with the file that ran",
-                module.path
-            );
-            self.problems.push(line);
+            let missing = (reason, module.path.clone(), module.build_id.clone());
+            self.missing.push(missing);
         }
         found
     }
@@ -215,11 +240,31 @@ mod tests {
         // The name of a file is not enough.
         fs::write(&copy, b"\x7fELF").unwrap();
         assert!(files.of(&moved).is_empty());
-        let problem = &files.problems[0];
+        let problems = files.problems();
+        let problem = &problems[0];
         assert!(
             problem.contains("/nowhere/app") && problem.contains(&id),
             "{problem}"
         );
         fs::remove_dir_all(root).unwrap();
+    }
+
+    /// On another machine, every library may be missing.
+    #[test]
+    fn many_missing_files_are_one_line() {
+        let mut files = Files::new(&[], 0);
+        for number in 0..9 {
+            let module = Module {
+                path: format!("/nowhere/lib{number}.so"),
+                ..Module::default()
+            };
+            assert!(files.of(&module).is_empty());
+        }
+        let problems = files.problems();
+        let [problem] = &problems[..] else {
+            panic!("{problems:?}")
+        };
+        let start = "/nowhere/lib0.so, /nowhere/lib1.so, /nowhere/lib2.so and 6 more: the file is not there";
+        assert!(problem.starts_with(start), "{problem}");
     }
 }

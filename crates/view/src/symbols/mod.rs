@@ -86,11 +86,11 @@ impl Symbols {
         for (module, addresses) in by_module.into_values() {
             symbols.resolve(module, &addresses, &mut files);
         }
-        symbols.problems.append(&mut files.problems);
+        symbols.problems.append(&mut files.problems());
         symbols
     }
 
-    /// What could not be resolved and why, in words: one for each module without a file.
+    /// What could not be resolved and why, in words.
     ///
     /// ```
     /// assert!(cuguard_view::Symbols::default().problems().is_empty());
