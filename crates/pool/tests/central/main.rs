@@ -5,6 +5,7 @@ mod fragmentation;
 mod locks;
 mod model;
 mod order;
+mod pins;
 mod random;
 mod refusals;
 mod reuse;
