@@ -2,6 +2,7 @@
 
 mod fake;
 mod fragmentation;
+mod leftovers;
 mod locks;
 mod model;
 mod order;
