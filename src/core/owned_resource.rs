@@ -184,7 +184,13 @@ impl OwnedResource {
         if let Owner::Stream(stream) = &owner
             && let Some(pool) = owner.state().pools_of_cuguard().recapture(key.address)
         {
-            return Self::from_pool(Home::find(&pool, stream), key.address, entry);
+            // As an allocation, which refuses that stream: the pool records its events on any thread, each of which has
+            // another per-thread stream. The default stream is ordered after all of them.
+            let home = match stream.is_per_thread() {
+                true => Home::find(&pool, &stream.default_of_context()),
+                false => Home::find(&pool, stream),
+            };
+            return Self::from_pool(home, key.address, entry);
         }
         let Some(key) = owner.state().registry.recapture(key) else {
             return Self::new(owner, key, entry);
@@ -204,7 +210,8 @@ impl OwnedResource {
 
     /// The same for a block of a pool, which is freed on the stream of `home`.
     #[track_caller]
-    fn from_pool(home: Arc<Home>, address: u64, entry: Entry) -> Self {
+    fn from_pool(home: Arc<Home>, address: u64, mut entry: Entry) -> Self {
+        entry.stream = home.stream().handle().0 as u64;
         home.pool().set_pinned(address, false);
         let key = Key::new(Kind::Pooled, address);
         let Some(key) = home.state().registry.recapture(key) else {

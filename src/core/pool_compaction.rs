@@ -15,7 +15,8 @@ use std::fmt;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use cuguard_driver::result::{self, CallError, context};
+use cuguard_driver::result::{self, CallError, context, stream};
+use cuguard_driver::sys::{CUresult, CUstream};
 use cuguard_pool::{Compacted, PoolError};
 use cuguard_sync::{PauseError, process};
 
@@ -27,6 +28,9 @@ use super::handle_list::track_context_wait;
 use super::open_contexts;
 use super::virtual_pool::{VirtualPool, error_of};
 use crate::error::Error;
+
+/// The operation that errors name.
+const OPERATION: &str = "Pool::compact";
 
 /// How often it is tried.
 const ATTEMPTS: u32 = 4;
@@ -109,6 +113,25 @@ pub(crate) fn compact(
     if !pool.settings().merge {
         return Err(NotCompacted::TurnedOff);
     }
+    when_idle(state, until, || {
+        let compacted = pool.merge(wanted).map_err(NotCompacted::Pool);
+        repair(pool);
+        compacted
+    })
+}
+
+/// Waits for the context: for the work of streams that ended where no event could be recorded in them. Returns whether it
+/// did, until `until`. The caller is not inside the gate.
+pub(crate) fn wait_for_ended_streams(state: &Arc<ContextState>, until: Option<Instant>) -> bool {
+    when_idle(state, until, || Ok(())).is_ok()
+}
+
+/// Runs `work` while the context is stopped and the device is idle.
+fn when_idle<T>(
+    state: &Arc<ContextState>,
+    until: Option<Instant>,
+    work: impl Fn() -> Result<T, NotCompacted>,
+) -> Result<T, NotCompacted> {
     // Frees may be all that is needed, and what is deferred must not be in the way.
     deferred::run();
     for number in 0..ATTEMPTS {
@@ -118,7 +141,7 @@ pub(crate) fn compact(
             until.saturating_duration_since(Instant::now())
         });
         let patience = (PATIENCE * (1 << number)).min(left.max(PATIENCE));
-        match attempt(state, pool, wanted, patience) {
+        match attempt(state, patience, &work) {
             Err(NotCompacted::Busy) if !is_past(until) => {}
             done => return done,
         }
@@ -138,12 +161,11 @@ fn guards_of(state: &ContextState) -> Vec<Arc<ContextState>> {
     guards
 }
 
-fn attempt(
+fn attempt<T>(
     state: &Arc<ContextState>,
-    pool: &VirtualPool,
-    wanted: u64,
     patience: Duration,
-) -> Result<Compacted, NotCompacted> {
+    work: impl Fn() -> Result<T, NotCompacted>,
+) -> Result<T, NotCompacted> {
     let guards = guards_of(state);
     let mut paused = Vec::new();
     let until = Instant::now() + patience;
@@ -156,18 +178,40 @@ fn attempt(
             Err(PauseError::Busy | PauseError::TimedOut) => return Err(NotCompacted::Busy),
         }
     }
-    if Captures::any_in(state.context, state.device) {
+    // By other code too, which may capture a stream that is known here. A stream that is not known is found by nothing but
+    // the wait, which ends its capture.
+    if Captures::any_in(state.context, state.device) || guards.iter().any(|one| captures(one)) {
         return Err(NotCompacted::Captured);
     }
     // A scope of another context enters this gate to enqueue work; what it has enqueued is not waited for here.
     if !state.peer_streams.is_empty() {
         return Err(NotCompacted::UsedByPeer);
     }
-    track_context_wait(state, || wait_at_most(state, patience))?;
-    let compacted = pool.merge(wanted).map_err(NotCompacted::Pool);
-    repair(pool);
+    // What is left of the time: it is how long other threads are stopped.
+    let left = until.saturating_duration_since(Instant::now());
+    track_context_wait(state, || wait_at_most(state, left))?;
+    let done = work();
     drop(paused);
-    compacted
+    done
+}
+
+/// Whether a stream of the guard is captured. The calling thread has paused its gate.
+fn captures(guard: &ContextState) -> bool {
+    // Where it is closed, teardown ends what it captures, and no other stream is its own.
+    let Ok(_entered) = guard.enter(OPERATION) else {
+        return false;
+    };
+    let handles = guard.streams.lock();
+    let streams = handles.live.values();
+    let streams = streams.map(|(key, _)| CUstream(key.address as usize));
+    streams.chain([CUstream::LEGACY]).any(|stream| {
+        // SAFETY: the stream is on the list, which is locked, or the default stream, so it is alive.
+        match unsafe { stream::is_capturing(stream) } {
+            Ok(is_capturing) => is_capturing,
+            // What the default stream returns while a blocking stream is captured.
+            Err(error) => error.code == CUresult::STREAM_CAPTURE_IMPLICIT,
+        }
+    })
 }
 
 /// Maps pages again that the driver refused to map, while nothing can be enqueued that uses them. Gives up after some

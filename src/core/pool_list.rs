@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::CUresult;
-use cuguard_pool::{Pool, PoolError};
+use cuguard_pool::{Pool, PoolError, Stats};
 use cuguard_registry::{Key, Kind};
 use cuguard_sync::process;
 
@@ -22,10 +22,13 @@ fn destroy_if_idle(pool: &Pool<PoolDriver>) -> bool {
     pool.trim(0).is_ok() && pool.stats().held == 0 && pool.destroy().is_ok()
 }
 
-/// Waits a while for work of destroyed streams on freed blocks. Returns whether no work can use the pool any more.
+/// Waits a while for work of destroyed streams on freed blocks; the streams that exist have been waited for. Returns whether
+/// no work can use the pool any more.
 fn becomes_idle(pool: &Pool<PoolDriver>) -> bool {
+    // Teardown may have destroyed them: no event can be recorded in them.
+    pool.open_streams_are_idle();
     (0..1000).any(|_| {
-        let is_idle = pool.trim(0).is_ok() && pool.stats().held == 0;
+        let is_idle = !pool.has_pending();
         if !is_idle {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -58,13 +61,18 @@ fn destroy(state: &ContextState, pool: &Pool<PoolDriver>) -> result::Result {
                 code: CUresult::MAP_FAILED,
             },
         };
-        let held = pool.stats().held;
-        if held != 0 {
-            let key = Key::new(Kind::Physical, 0);
-            state.record_failed_free(key, held, None, error);
-        }
+        record_lost(state, pool, error);
         error
     })
+}
+
+/// Records what a pool still holds as not freed.
+fn record_lost(state: &ContextState, pool: &Pool<PoolDriver>, error: CallError) {
+    let held = pool.stats().held;
+    if held != 0 {
+        let key = Key::new(Kind::Physical, 0);
+        state.record_failed_free(key, held, None, error);
+    }
 }
 
 /// A pool of a context, from its creation until it is destroyed.
@@ -74,6 +82,8 @@ struct Entry {
     /// of a stream that ends, and teardown destroys it.
     pool: Arc<Pool<PoolDriver>>,
     guard: Weak<VirtualPool>,
+    /// For the diagnosis, when the guard is dropped.
+    name: String,
 }
 
 impl Entry {
@@ -124,6 +134,7 @@ impl PoolList {
         lock(&self.pools).push(Entry {
             pool: pool.clone(),
             guard: Arc::downgrade(guard),
+            name: guard.name(),
         });
         self.any.store(true, Ordering::Release);
     }
@@ -141,7 +152,11 @@ impl PoolList {
             return;
         }
         let Some(_inside) = state.try_enter() else {
-            // Teardown waits for the device and destroys the pools.
+            // Teardown waits for the device and destroys the pools. Where it only waits for the streams on the list, it may
+            // have missed this one.
+            for Entry { pool, .. } in self.entries() {
+                pool.stream_is_lost(&stream);
+            }
             return;
         };
         for Entry { pool, .. } in self.entries() {
@@ -173,6 +188,15 @@ impl PoolList {
             .iter()
             .filter_map(|one| one.guard.upgrade())
             .collect()
+    }
+
+    /// The names of the pools whose guards and blocks were dropped and whose streams have not done their work, and what they
+    /// hold.
+    pub(crate) fn orphans(&self) -> Vec<(String, Stats)> {
+        let mut orphans = self.entries();
+        orphans.retain(Entry::is_orphan);
+        let of = |one: Entry| (one.name, one.pool.stats());
+        orphans.into_iter().map(of).collect()
     }
 
     /// The pool that all buffers of the context come from.
@@ -234,7 +258,7 @@ impl PoolList {
         let mut first = Ok(());
         let entries = std::mem::take(&mut *lock(&self.pools));
         let escaped = std::mem::take(&mut *lock(&self.escaped));
-        for Entry { pool, guard } in &entries {
+        for Entry { pool, guard, .. } in &entries {
             if process::is_exiting() {
                 break;
             }
@@ -243,6 +267,10 @@ impl PoolList {
                 continue;
             };
             let has_escaped = escaped.values().any(|other| Arc::ptr_eq(other, &guard));
+            if state.device_idle.load(Ordering::Acquire) {
+                // As in `becomes_idle`.
+                pool.open_streams_are_idle();
+            }
             if has_escaped || !state.free_leaks && guard.has_blocks() {
                 guard.abandon();
             } else {
@@ -252,5 +280,28 @@ impl PoolList {
         // The context is closed: their drops do nothing.
         drop(escaped);
         first
+    }
+
+    /// Records what the pools hold as not freed: for teardown that cannot make the context current. Memory that escaped, or
+    /// that is not to be freed, stays as it would otherwise.
+    pub(super) fn lose_all(&self, state: &ContextState, error: CallError) {
+        let entries = std::mem::take(&mut *lock(&self.pools));
+        let escaped = std::mem::take(&mut *lock(&self.escaped));
+        for Entry { pool, guard, .. } in &entries {
+            let record = |pool: &Pool<PoolDriver>| {
+                record_lost(state, pool, error);
+                Ok(())
+            };
+            let Some(guard) = guard.upgrade() else {
+                let _ = record(pool);
+                continue;
+            };
+            let stays = !state.free_leaks && pool.stats().used != 0
+                || escaped.values().any(|other| Arc::ptr_eq(other, &guard));
+            let _ = match stays {
+                true => guard.destroy(|_| Ok(())),
+                false => guard.destroy(record),
+            };
+        }
     }
 }

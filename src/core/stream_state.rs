@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cuguard_driver::result::{self, event, stream};
 use cuguard_driver::sys::{CUevent, CUstream, flags};
+use cuguard_registry::{Key, Kind};
 
 use super::context_state::{ContextState, Entered};
 use super::free_progress::FreeProgress;
@@ -78,6 +79,17 @@ impl StreamState {
     #[inline]
     pub(crate) fn is_per_thread(&self) -> bool {
         self.owned.address() == CUstream::PER_THREAD.0 as u64
+    }
+
+    /// The legacy default stream of the same context.
+    pub(crate) fn default_of_context(&self) -> Arc<Self> {
+        let key = Key::new(Kind::Stream, CUstream::LEGACY.0 as u64);
+        let listed = ListedHandle::new(self.state(), |state| &state.streams, key);
+        let owned = OwnedResource::borrowed(self.owned.owner().clone(), key);
+        let stream = Arc::new(Self::new(listed, owned));
+        // It has no guard that would empty the list.
+        stream.homes.end();
+        stream
     }
 
     /// Not through `owned`, which would have to match on its owner: this is on the hot path of every stream-ordered

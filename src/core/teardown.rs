@@ -232,7 +232,13 @@ impl ContextState {
             synchronize();
         }
         let pools = self.pools_of_cuguard();
-        let destroyed = pushed.and_then(|()| pools.destroy_all(self));
+        let destroyed = match pushed {
+            Ok(()) => pools.destroy_all(self),
+            Err(error) => {
+                pools.lose_all(self, error);
+                Err(error)
+            }
+        };
         first.and(self.check(operation, destroyed, None))
     }
 

@@ -181,13 +181,31 @@ impl VirtualPool {
         self.pool.compact(wanted)
     }
 
+    /// What it holds; nothing in a forked child, where a thread that does not exist may hold the lock.
     pub(crate) fn stats(&self) -> Stats {
+        if process::is_forked() {
+            return Stats::default();
+        }
         let mut stats = self.pool.stats();
         // Freed blocks that threads keep are not in use.
         let kept = self.pool.cached_by_threads().min(stats.used);
         stats.used -= kept;
         stats.cached += kept;
         stats
+    }
+
+    /// The bytes of blocks that were freed and that their streams may still use. The caller is inside the gate, and has
+    /// [trimmed](Self::trim) the pool, so that threads keep none.
+    pub(crate) fn pending(&self) -> u64 {
+        match self.is_destroyed() {
+            true => 0,
+            false => self.pool.pending(),
+        }
+    }
+
+    /// Whether streams ended on which no event could be recorded: only a wait for the context helps.
+    pub(crate) fn has_unfinished_streams(&self) -> bool {
+        !self.pool.unfinished_streams().is_empty()
     }
 
     /// Excludes the pages of an address from compaction, or includes them again.

@@ -405,10 +405,11 @@ impl<'env> GraphExec<'env> {
         token: &Exported,
         exclusive: bool,
     ) -> Result<DeviceMemory<'_>> {
-        let home = self.range::<T>(operation, token, exclusive)?.home.as_ref();
+        let range = self.range::<T>(operation, token, exclusive)?;
         let bytes = token.len * size_of::<T>();
-        let state = self.state();
-        Ok(DeviceMemory::of_parts(token.address, bytes, state, home))
+        let home = range.home.as_ref();
+        let memory = DeviceMemory::of_parts(token.address, bytes, self.state(), home);
+        Ok(memory.pooled(range.is_pooled))
     }
 
     /// A view of memory that the graph uses: a [`GraphMemory`] or a [`GraphMemoryMut`].

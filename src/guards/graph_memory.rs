@@ -24,6 +24,8 @@ pub(crate) struct GraphRange {
     pub(crate) exclusive: bool,
     /// The stream that it was allocated on: launches are ordered after its work.
     pub(crate) home: Option<Arc<StreamState>>,
+    /// Whether it is a block of a [`Pool`](crate::Pool), which other devices cannot access.
+    pub(crate) is_pooled: bool,
 }
 
 impl GraphRange {

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cuguard_pool::Stats;
 use cuguard_report::oom::PoolUse;
 
 use crate::core::open_contexts::on_device;
-use crate::core::pool_compaction::compact;
+use crate::core::pool_compaction::{self, compact};
 use crate::core::{ContextState, VirtualPool};
 
 /// The size of a page, in which memory is released.
@@ -61,8 +62,8 @@ pub(super) fn release(
     };
     let mut compacted = false;
     for (owner, pool) in &pools {
-        // It waits for the device: other contexts run on.
-        if owner.number != state.number {
+        // It waits for the device: other contexts run on. Several guards may be of the same one.
+        if owner.context != state.context {
             continue;
         }
         let before = pool.stats().held;
@@ -89,33 +90,75 @@ pub(super) fn trim(state: &ContextState, limit: Option<u64>) -> Vec<Arc<ContextS
         };
         // What the driver refuses to release is kept, and released when it is freed or trimmed later.
         let _ = pool.trim(0);
-        let stats = pool.stats();
-        let waits = match stats.used {
-            0 => stats.held,
-            _ => stats.cached,
+        if pool.pending() != 0 && waiting.iter().all(|other| other.number != owner.number) {
+            waiting.push(owner.clone());
+        }
+    }
+    // Pools without a guard count against no limit but the device's.
+    for owner in on_device(state.device) {
+        if limit.is_some() || !owner.pools_of_cuguard().any() {
+            continue;
+        }
+        let Some(_inside) = owner.try_enter() else {
+            continue;
         };
-        if waits != 0 && waiting.iter().all(|other| other.number != owner.number) {
+        owner.pools_of_cuguard().destroy_orphans();
+        let waits = !owner.pools_of_cuguard().orphans().is_empty();
+        if waits && waiting.iter().all(|other| other.number != owner.number) {
             waiting.push(owner.clone());
         }
     }
     waiting
 }
 
+/// Waits for the contexts of pools, or of those with this limit, in which a stream ended where no event could be recorded:
+/// until then nothing that was freed on it is reused. Returns whether any was waited for.
+pub(super) fn wait_for_ended_streams(
+    state: &ContextState,
+    limit: Option<u64>,
+    until: Option<Instant>,
+) -> bool {
+    let mut waiting: Vec<Arc<ContextState>> = Vec::new();
+    for (owner, pool) in pools(state) {
+        // It stops operations: other contexts run on.
+        if owner.context == state.context
+            && limit.is_none_or(|limit| pool.settings().limit == limit)
+            && owner
+                .try_enter()
+                .is_some_and(|_inside| pool.has_unfinished_streams())
+        {
+            waiting.push(owner);
+        }
+    }
+    // One wait is for all guards of the context.
+    waiting
+        .first()
+        .is_some_and(|owner| pool_compaction::wait_for_ended_streams(owner, until))
+}
+
 /// What the pools hold, for the diagnosis.
 pub(super) fn describe(state: &ContextState) -> Vec<PoolUse> {
-    let of = |(owner, pool): (Arc<ContextState>, Arc<VirtualPool>)| {
-        let stats = pool.stats();
+    let describe = |owner: &ContextState, name: String, stats: Stats| {
         let whose = match owner.number == state.number {
             true => "this context".to_owned(),
             false => format!("context {}", owner.number),
         };
         PoolUse {
-            name: format!("cuguard's {} of {whose}", pool.name()),
+            name: format!("cuguard's {name} of {whose}"),
             reserved: stats.held,
             used: stats.used,
             threshold: None,
             of_cuguard: true,
         }
     };
-    pools(state).into_iter().map(of).collect()
+    let mut all: Vec<PoolUse> = pools(state)
+        .into_iter()
+        .map(|(owner, pool)| describe(&owner, pool.name(), pool.stats()))
+        .collect();
+    for owner in on_device(state.device) {
+        for (name, stats) in owner.pools_of_cuguard().orphans() {
+            all.push(describe(&owner, format!("dropped {name}"), stats));
+        }
+    }
+    all
 }

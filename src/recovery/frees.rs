@@ -43,6 +43,14 @@ pub(super) fn wait_for_frees(
     limit: Option<u64>,
     enough: &mut dyn FnMut() -> bool,
 ) -> bool {
+    let begin = Instant::now();
+    let ended = compaction::wait_for_ended_streams(state, limit, begin.checked_add(most));
+    if ended {
+        compaction::trim(state, limit);
+        if enough() {
+            return true;
+        }
+    }
     let pools = pools::pools(state);
     let of_driver = limit.is_none()
         && (pools.iter().any(|pool| pool.unused() != 0) || pools::is_another_set(state));
@@ -71,9 +79,8 @@ pub(super) fn wait_for_frees(
     };
     let mut left = events.len() as u64 + destroyed();
     if left == 0 && !any_failed {
-        return false;
+        return ended;
     }
-    let begin = Instant::now();
     let mut pause = Duration::from_micros(20);
     // Holds no lock while it pauses: other threads create and destroy streams.
     loop {

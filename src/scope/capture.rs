@@ -383,6 +383,7 @@ impl<'scope> Scope<'scope, '_> {
             addresses,
             exclusive: found.exclusive,
             home: found.home.clone(),
+            is_pooled: found.is_pooled,
         };
         drop(reused);
         capture.add_memory(range);

@@ -282,6 +282,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
                 exclusive,
                 // Ordered when the graph is launched.
                 home: memory.home.cloned(),
+                is_pooled: memory.is_pooled,
             });
         }
         Ok(address)

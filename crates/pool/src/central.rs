@@ -21,10 +21,25 @@ pub struct Central<D: Driver> {
     /// Frees that came while the lock was held. Whoever has the lock next does them first.
     late: Mutex<Vec<(D::Stream, Block)>>,
     has_late: AtomicBool,
-    /// The addresses of blocks with pins, known without the pool's lock: a pinned block that is freed must not go into a
-    /// cache with its pins.
-    pinned: Mutex<FastMap<()>>,
-    any_pinned: AtomicBool,
+    /// Which blocks must not go into a cache when they are freed, known without the pool's lock.
+    uncached: Mutex<Uncached>,
+    /// Whether there are any.
+    any_uncached: AtomicBool,
+}
+
+/// Blocks that must not go into a cache when they are freed.
+#[derive(Debug, Default)]
+struct Uncached {
+    /// The addresses of blocks with pins: these end.
+    pinned: FastMap<()>,
+    /// All blocks, because a page with live blocks is not mapped: a cache would hand out those of that page.
+    is_stuck: bool,
+}
+
+impl Uncached {
+    fn is_empty(&self) -> bool {
+        self.pinned.is_empty() && !self.is_stuck
+    }
 }
 
 impl<D: Driver> Central<D> {
@@ -34,8 +49,8 @@ impl<D: Driver> Central<D> {
             state: Mutex::new(State::new(driver, settings)),
             late: Mutex::new(Vec::new()),
             has_late: AtomicBool::new(false),
-            pinned: Mutex::default(),
-            any_pinned: AtomicBool::new(false),
+            uncached: Mutex::default(),
+            any_uncached: AtomicBool::new(false),
         }
     }
 
@@ -106,7 +121,7 @@ impl<D: Driver> Central<D> {
     /// has ordered that stream after the work that uses the block. Never waits and makes no call of the driver. An address
     /// that is not that of a live block of this size is ignored and counted in [`Stats::wrong_frees`].
     pub fn free(&self, stream: &D::Stream, block: Block) {
-        self.ends_pins(block.address);
+        self.is_uncached(block.address);
         if let Some(state) = self.try_lock() {
             self.with_locked(state, |state| state.free(stream, block));
         } else {
@@ -147,6 +162,11 @@ impl<D: Driver> Central<D> {
         })
     }
 
+    /// As [`stream_ends`](Self::stream_ends), where the driver cannot be called: as if the point was refused.
+    pub fn stream_is_lost(&self, stream: &D::Stream) {
+        self.with(|state| state.streams.lose(D::stream_id(stream)));
+    }
+
     /// The caller knows that all work enqueued on the stream is complete: other streams may use what was freed on it.
     pub fn stream_is_idle(&self, stream: &D::Stream) {
         self.with(|state| state.streams.finish(D::stream_id(stream)));
@@ -161,6 +181,28 @@ impl<D: Driver> Central<D> {
     /// The caller has waited for the device since it read these numbers: the work of those streams is complete.
     pub fn ended_streams_are_idle(&self, streams: &[u64]) {
         self.with(|state| state.streams.finish_ended(streams));
+    }
+
+    /// Whether a stream may still do work that uses what was freed on it.
+    pub fn has_pending(&self) -> bool {
+        self.with(|state| {
+            state.streams.record_and_poll(&state.driver);
+            state.streams.has_pending()
+        })
+    }
+
+    /// The bytes of blocks that were freed and that other streams cannot use yet.
+    pub fn pending(&self) -> u64 {
+        self.with(|state| {
+            state.streams.record_and_poll(&state.driver);
+            state.pending_bytes()
+        })
+    }
+
+    /// The caller knows that all streams that have not [ended](Self::stream_ends) are idle: no point is recorded on them for
+    /// what was freed so far.
+    pub fn open_streams_are_idle(&self) {
+        self.with(|state| state.streams.finish_open());
     }
 
     /// Releases idle memory until at most `keep` bytes of it remain. Returns the bytes released.
@@ -204,8 +246,9 @@ impl<D: Driver> Central<D> {
         self.with(|state| state.page_uses())
     }
 
-    /// Keeps the physical memory of a live block behind its address: it is not merged. Counted: each pin needs an
-    /// [`unpin`](Self::unpin), or ends when the block is freed. Returns false where no live block has this address.
+    /// Keeps the physical memory of a live block behind its address: its page is not emptied into another one. Other blocks
+    /// may be placed or merged into the rest of that page. Counted: each pin needs an [`unpin`](Self::unpin), or ends when the
+    /// block is freed. Returns false where no live block has this address.
     pub fn pin(&self, address: u64) -> bool {
         self.with(|state| {
             let pinned = state.pin(address);
@@ -229,27 +272,35 @@ impl<D: Driver> Central<D> {
     }
 
     fn note_pinned(&self, address: u64, is_pinned: bool) {
-        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        match is_pinned {
-            true => pinned.insert(address, ()),
-            false => pinned.remove(&address),
-        };
-        self.any_pinned.store(!pinned.is_empty(), Ordering::Relaxed);
+        self.update_uncached(|uncached| {
+            match is_pinned {
+                true => uncached.pinned.insert(address, ()),
+                false => uncached.pinned.remove(&address),
+            };
+        });
     }
 
-    /// Whether a block that is about to be freed was pinned. It is not from now on, once it is freed.
+    /// Whether a block that is about to be freed must not go into a cache. Its pins end, once it is freed.
     #[inline]
-    pub(crate) fn ends_pins(&self, address: u64) -> bool {
-        // Relaxed: who frees a block is ordered after who pinned it.
-        self.any_pinned.load(Ordering::Relaxed) && self.take_pinned(address)
+    pub(crate) fn is_uncached(&self, address: u64) -> bool {
+        // Relaxed: who frees a block is ordered after who pinned it, and after a compaction.
+        self.any_uncached.load(Ordering::Relaxed) && self.take_uncached(address)
     }
 
     #[cold]
-    fn take_pinned(&self, address: u64) -> bool {
-        let mut pinned = self.pinned.lock().unwrap_or_else(PoisonError::into_inner);
-        let was_pinned = pinned.remove(&address).is_some();
-        self.any_pinned.store(!pinned.is_empty(), Ordering::Relaxed);
-        was_pinned
+    fn take_uncached(&self, address: u64) -> bool {
+        self.update_uncached(|uncached| {
+            let was_pinned = uncached.pinned.remove(&address).is_some();
+            was_pinned || uncached.is_stuck
+        })
+    }
+
+    fn update_uncached<R>(&self, update: impl FnOnce(&mut Uncached) -> R) -> R {
+        let mut uncached = self.uncached.lock().unwrap_or_else(PoisonError::into_inner);
+        let result = update(&mut uncached);
+        let any = !uncached.is_empty();
+        self.any_uncached.store(any, Ordering::Relaxed);
+        result
     }
 
     /// Unmaps and releases everything, blocks that are live too. The caller guarantees that no work uses them.
@@ -274,6 +325,10 @@ impl<D: Driver> Central<D> {
     ) -> R {
         self.free_late(&mut state);
         let result = operation(&mut state);
+        let is_stuck = !state.stuck.is_empty();
+        if is_stuck != std::mem::replace(&mut state.noted_stuck, is_stuck) {
+            self.update_uncached(|uncached| uncached.is_stuck = is_stuck);
+        }
         let unneeded = std::mem::take(&mut state.streams.unneeded);
         drop(state);
         drop(unneeded);

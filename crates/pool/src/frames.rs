@@ -139,7 +139,8 @@ impl Frames {
     /// Brings the indexes up to date after a change of a frame.
     pub(crate) fn reindex(&mut self, id: FrameId) {
         let frame = &self.slab[id];
-        let open = frame.home.is_none() && frame.slot_windows == 0 && frame.pins == 0;
+        // Pins keep windows on the frame, and others off nothing but their granules.
+        let open = frame.home.is_none() && frame.slot_windows == 0;
         let used = frame.used;
         let lengths = (open && used != u128::MAX).then(|| {
             let longest = mask::longest_free(used) as u8;

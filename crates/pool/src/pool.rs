@@ -89,14 +89,15 @@ impl<D: Driver + 'static> Pool<D> {
     }
 
     /// Frees a block after the work enqueued on the stream so far, on any thread. Never waits and makes no call of the driver.
+    /// While a page is [stuck](PoolError::Stuck) no block goes into a cache, so that none is handed out.
     ///
     /// The block is live and is not used after this; the stream is the one that it was allocated for, or one that is ordered
     /// after its last use. A block that is freed twice may be handed out twice.
     #[inline]
     pub fn free(&self, stream: &D::Stream, block: Block) {
         match Class::of(block.bytes) {
-            // Its pins end, which is noted behind the caches.
-            Some(class) if self.central().ends_pins(block.address) => {
+            // Its pins end, or a page is stuck: known behind the caches only.
+            Some(class) if self.central().is_uncached(block.address) => {
                 self.central()
                     .free_many(stream, class.bytes(), &[block.address]);
             }
@@ -117,6 +118,12 @@ impl<D: Driver + 'static> Pool<D> {
         self.central().stream_ends(stream)
     }
 
+    /// As [`stream_ends`](Self::stream_ends), where the driver cannot be called: as if the point was refused.
+    pub fn stream_is_lost(&self, stream: &D::Stream) {
+        self.caches.stream_ends(stream);
+        self.central().stream_is_lost(stream);
+    }
+
     /// The caller knows that all work enqueued on the stream is complete: other streams may use what was freed on it. Blocks
     /// in caches stay there.
     pub fn stream_is_idle(&self, stream: &D::Stream) {
@@ -132,6 +139,24 @@ impl<D: Driver + 'static> Pool<D> {
     /// The caller has waited for the device since it read these numbers: the work of those streams is complete.
     pub fn ended_streams_are_idle(&self, streams: &[u64]) {
         self.central().ended_streams_are_idle(streams);
+    }
+
+    /// Whether a stream may still do work that uses what was freed on it. Blocks in caches are not looked at: flush them first,
+    /// or know that their streams are idle.
+    pub fn has_pending(&self) -> bool {
+        self.central().has_pending()
+    }
+
+    /// The bytes of blocks that were freed and that other streams cannot use yet, without those in caches.
+    pub fn pending(&self) -> u64 {
+        self.central().pending()
+    }
+
+    /// Flushes the caches. The caller knows that all streams that have not [ended](Self::stream_ends) are idle: no point is
+    /// recorded on them for what was freed so far.
+    pub fn open_streams_are_idle(&self) {
+        self.flush();
+        self.central().open_streams_are_idle();
     }
 
     /// Frees the blocks in the caches of all threads into the pool, and returns how many bytes.
@@ -195,8 +220,9 @@ impl<D: Driver + 'static> Pool<D> {
         self.central().pages()
     }
 
-    /// Keeps the physical memory of a live block behind its address: it is not merged. Counted: each pin needs an
-    /// [`unpin`](Self::unpin), or ends when the block is freed. Returns false where no live block has this address.
+    /// Keeps the physical memory of a live block behind its address: its page is not emptied into another one. Other blocks
+    /// may be placed or merged into the rest of that page. Counted: each pin needs an [`unpin`](Self::unpin), or ends when the
+    /// block is freed. Returns false where no live block has this address.
     pub fn pin(&self, address: u64) -> bool {
         self.central().pin(address)
     }

@@ -1,5 +1,6 @@
 //! Slots: blocks below 256 KiB, by size class.
 
+use crate::hash::FastMap;
 use crate::random::Random;
 use crate::shelf::Shelf;
 use crate::size::{self, CLASSES, GRANULE, PAGE};
@@ -35,7 +36,9 @@ pub(crate) struct Slots {
     pub(crate) classes: Vec<Class>,
     /// Bytes of free slots in windows.
     pub(crate) free_bytes: u64,
-    homes: u32,
+    /// The frames that slots were dealt of, by the number of their home.
+    pub(crate) homes: FastMap<FrameId>,
+    last_home: u32,
 }
 
 impl Slots {
@@ -48,14 +51,16 @@ impl Slots {
         Self {
             classes: (0..CLASSES).map(class).collect(),
             free_bytes: 0,
-            homes: 0,
+            homes: FastMap::default(),
+            last_home: 0,
         }
     }
 
-    /// A number for slots that are dealt together.
-    pub(crate) fn new_home(&mut self) -> u32 {
-        self.homes = self.homes.wrapping_add(1);
-        self.homes
+    /// A number for the slots of a frame, which are dealt together.
+    pub(crate) fn new_home(&mut self, frame: FrameId) -> u32 {
+        self.last_home = self.last_home.wrapping_add(1);
+        self.homes.insert(u64::from(self.last_home), frame);
+        self.last_home
     }
 
     /// A random free slot that the stream may use, and whether other streams may use it too.

@@ -37,6 +37,8 @@ pub(crate) struct State<D: Driver> {
     pub(crate) idle_frames: BTreeSet<FrameId>,
     /// Windows with live blocks that are not mapped, or without access.
     pub(crate) stuck: Vec<WindowId>,
+    /// Whether there were any when the caches were last told: frees go past them meanwhile.
+    pub(crate) noted_stuck: bool,
     /// Waiting for copies was refused: they may still write to granules that are free.
     pub(crate) unwaited: bool,
     /// What stayed mapped because unmapping was refused.
@@ -48,6 +50,7 @@ pub(crate) struct State<D: Driver> {
     /// What `now` was at the last calls of `decay`.
     pub(crate) marks: VecDeque<(Instant, u64)>,
     pub(crate) wrong_frees: u64,
+    pub(crate) merged_frames: u64,
     pub(crate) merged_windows: u64,
 }
 
@@ -80,12 +83,14 @@ impl<D: Driver> State<D> {
             slot_pins: FastMap::default(),
             idle_frames: BTreeSet::new(),
             stuck: Vec::new(),
+            noted_stuck: false,
             unwaited: false,
             kept_mappings: Vec::new(),
             used: 0,
             now: 0,
             marks: VecDeque::new(),
             wrong_frees: 0,
+            merged_frames: 0,
             merged_windows: 0,
         }
     }

@@ -32,7 +32,9 @@ pub struct Stats {
     pub stuck_windows: usize,
     /// Frees of an address that is not that of a live block; they are ignored.
     pub wrong_frees: u64,
-    /// Pages that were merged into others since the pool was created.
+    /// Physical pages that were emptied into others since the pool was created.
+    pub merged_frames: u64,
+    /// Pages of addresses that were mapped onto another physical page since the pool was created.
     pub merged_windows: u64,
 }
 

@@ -120,6 +120,15 @@ impl<D: Driver> Streams<D> {
         recorded
     }
 
+    /// The stream ends, and nothing can be recorded on it: its memory waits for [`finish_ended`](Self::finish_ended).
+    pub(crate) fn lose(&mut self, stream: u64) {
+        if let Some(entry) = self.entries.get_mut(&stream) {
+            entry.ended = true;
+            entry.unfinished |= entry.dirty.is_some();
+            self.unneeded.extend(entry.dirty.take());
+        }
+    }
+
     /// All work of the stream is complete.
     pub(crate) fn finish(&mut self, stream: u64) {
         if let Some(entry) = self.entries.get_mut(&stream) {
@@ -143,6 +152,20 @@ impl<D: Driver> Streams<D> {
                 self.finish(id);
             }
         }
+    }
+
+    /// All work of the streams that have not ended is complete.
+    pub(crate) fn finish_open(&mut self) {
+        for entry in self.entries.values_mut().filter(|entry| !entry.ended) {
+            entry.finish(&mut self.last, &mut self.unneeded);
+        }
+    }
+
+    /// Whether a stream may still use what was freed on it.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.entries
+            .values()
+            .any(|entry| entry.dirty.is_some() || !entry.points.is_empty() || entry.unfinished)
     }
 
     /// All work of every stream is complete.

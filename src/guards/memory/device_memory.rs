@@ -26,6 +26,8 @@ pub(crate) struct DeviceMemory<'a> {
     home: Option<&'a Arc<StreamState>>,
     /// Knows whether `cust` saw the memory. `None`: it may have.
     owned: Option<&'a OwnedResource>,
+    /// Whether it is a block of a pool of this crate, where there is no owner that knows it.
+    is_pooled: bool,
 }
 
 impl<'a> DeviceMemory<'a> {
@@ -41,6 +43,7 @@ impl<'a> DeviceMemory<'a> {
             state: owned.state(),
             home: owned.home(),
             owned: Some(owned),
+            is_pooled: false,
         }
     }
 
@@ -57,7 +60,13 @@ impl<'a> DeviceMemory<'a> {
             state,
             home,
             owned: None,
+            is_pooled: false,
         }
+    }
+
+    /// The same memory, as a block of a pool of this crate or not.
+    pub(crate) fn pooled(self, is_pooled: bool) -> Self {
+        Self { is_pooled, ..self }
     }
 
     pub(crate) fn address(&self) -> CUdeviceptr {
@@ -77,10 +86,10 @@ impl<'a> DeviceMemory<'a> {
         self.home
     }
 
-    /// Whether it is a block of a pool of this crate. Memory without an owner is not.
+    /// Whether it is a block of a pool of this crate.
     pub(crate) fn is_pooled(&self) -> bool {
         self.owned
-            .is_some_and(|owned| owned.key().kind == Kind::Pooled)
+            .map_or(self.is_pooled, |owned| owned.key().kind == Kind::Pooled)
     }
 
     /// A part that lies within the memory.

@@ -97,7 +97,7 @@ pub struct PoolStats {
     pub held: u64,
     /// Pages of 2 MiB that blocks share.
     pub pages: u64,
-    /// Pages that were merged into others since the pool was created.
+    /// Pages of 2 MiB that were merged into others since the pool was created: the sum of [`Compaction::merged`].
     pub merged: u64,
 }
 
@@ -120,6 +120,8 @@ pub struct Compaction {
     pub merged: u64,
     /// Bytes that were copied for it.
     pub copied: u64,
+    /// Whether the driver refused a call, so that less was merged than can be. Every block has its bytes.
+    pub refused: bool,
 }
 
 impl Pool {
@@ -205,7 +207,7 @@ impl Pool {
             idle: stats.idle,
             held: stats.held,
             pages: stats.frames as u64,
-            merged: stats.merged_windows,
+            merged: stats.merged_frames,
         }
     }
 
@@ -260,7 +262,7 @@ impl Pool {
     ///
     /// [`Error::Pool`] if merging is [turned off](PoolBuilder::merge), if a stream of the context is captured, or if the
     /// device does not become idle while operations are stopped, because a host function waits for one; [`Error::ContextClosed`],
-    /// or any other driver error. No block is lost or changed.
+    /// or any other driver error where nothing was released: see [`Compaction::refused`]. No block is lost or changed.
     pub fn compact(&self) -> Result<Compaction> {
         const OPERATION: &str = "Pool::compact";
         let state = self.state();
@@ -270,11 +272,13 @@ impl Pool {
             released: compacted.released,
             merged: compacted.merged_frames as u64,
             copied: compacted.copied_bytes,
+            refused: compacted.refused,
         })
     }
 
-    /// Excludes the pages of a buffer from compaction: for memory that other code uses without the pool's knowledge, such as
-    /// a library that works on a stream of its own, or a network card that is registered with the memory.
+    /// Keeps the physical memory of a buffer where it is, through a compaction too: for memory that other code uses without
+    /// the pool's knowledge, such as a library that works on a stream of its own, or a network card that is registered with
+    /// the memory. Other buffers may share its page.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -294,7 +298,7 @@ impl Pool {
         self.set_pinned("Pool::pin", buffer, true)
     }
 
-    /// Includes the pages of a buffer in compaction again; see [`pin`](Self::pin). Each pin needs one. A buffer that was
+    /// Permits a compaction to move the memory of a buffer again; see [`pin`](Self::pin). Each pin needs one. A buffer that was
     /// dereferenced to a `DeviceSlice` of `cust` stays pinned until it is dropped.
     ///
     /// # Errors

@@ -388,9 +388,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// The address was returned by `cuMemAllocAsync` or `cuMemAllocFromPoolAsync`, `stream` is ordered after that
-    /// allocation, the memory holds `len` valid values of `T`, and nothing else frees it. The address may be 0 only if
-    /// `len` values of `T` need no memory.
+    /// The address was returned by `cuMemAllocAsync` or `cuMemAllocFromPoolAsync`, or by `into_raw` of a buffer of a
+    /// [`Pool`](crate::Pool); `stream` is ordered after that allocation, the memory holds `len` valid values of `T`, and
+    /// nothing else frees it. The address may be 0 only if `len` values of `T` need no memory.
+    ///
+    /// Memory of a `Pool` is freed into the pool, so work on other streams must be complete or
+    /// [recorded](Self::record_stream) when the buffer is dropped. If `stream` is the per-thread default stream, that memory
+    /// is freed in the order of the default stream of the context, which waits for the per-thread ones.
     #[track_caller]
     pub unsafe fn from_raw_on(stream: &Stream, address: CUdeviceptr, len: usize) -> Self {
         let owner = Owner::from(stream.stream_state());

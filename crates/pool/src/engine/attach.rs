@@ -28,14 +28,14 @@ impl<D: Driver> State<D> {
         window
     }
 
-    /// The slots of a window that has left its frame can be in another window, if it was the frame that they were dealt of.
+    /// The slots of a window that has left its frame can be in another window of the frame that they were dealt of, if that
+    /// exists. It need not be the frame that the window has left.
     pub(crate) fn put_back_slots(&mut self, id: WindowId) {
-        let window = &self.windows[id];
-        if let Content::Slots(slots) = &window.content
-            && let Some(home) = &mut self.frames[window.frame].home
-            && home.id == slots.home
+        if let Content::Slots(slots) = &self.windows[id].content
+            && let Some(&frame) = self.slots.homes.get(&u64::from(slots.home))
+            && let Some(home) = &mut self.frames[frame].home
         {
-            self.slots.classes[home.class].homes.insert(window.frame);
+            self.slots.classes[home.class].homes.insert(frame);
             home.waiting.push(slots.slots.clone());
         }
     }
@@ -112,6 +112,7 @@ impl<D: Driver> State<D> {
             && let Some(home) = frame.home.take()
         {
             self.slots.classes[home.class].homes.remove(&id);
+            self.slots.homes.remove(&u64::from(home.id));
             self.frames.reindex(id);
         }
         if !self.frames[id].windows.is_empty() {
@@ -151,7 +152,7 @@ impl<D: Driver> State<D> {
     }
 
     /// Lists blocked slots whose granules are free now.
-    fn unblock(&mut self, frame_id: FrameId) {
+    pub(crate) fn unblock(&mut self, frame_id: FrameId) {
         for at in 0..self.frames[frame_id].windows.len() {
             let id = self.frames[frame_id].windows[at];
             let window = &self.windows[id];

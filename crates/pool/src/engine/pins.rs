@@ -84,9 +84,7 @@ impl<D: Driver> State<D> {
         let window = &mut self.windows[id];
         window.pins += 1;
         if window.pins == 1 {
-            let frame = window.frame;
-            self.frames[frame].pins += 1;
-            self.frames.reindex(frame);
+            self.frames[window.frame].pins += 1;
         }
     }
 
@@ -94,9 +92,7 @@ impl<D: Driver> State<D> {
         let window = &mut self.windows[id];
         window.pins -= 1;
         if window.pins == 0 {
-            let frame = window.frame;
-            self.frames[frame].pins -= 1;
-            self.frames.reindex(frame);
+            self.frames[window.frame].pins -= 1;
         }
     }
 

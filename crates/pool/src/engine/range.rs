@@ -160,7 +160,10 @@ impl<D: Driver> State<D> {
             match self.acquire_granules(place, granules) {
                 Ok(found) => spot = Some(found),
                 Err(error) => {
-                    self.recycle(handles);
+                    // As `acquire` does: who else asks for memory finds them.
+                    for handle in handles {
+                        self.handles.release(&self.driver, handle);
+                    }
                     self.addresses.free(base, pages);
                     return Err(error);
                 }

@@ -125,17 +125,15 @@ impl<D: Driver> State<D> {
         let (mut released, _) = self.handles.retry(&self.driver);
         released += self.release_idle(keep, until);
         let before = [false, true].map(|large| self.handles.idle_count(large));
-        let mut result = self.harvest(until, |state| state.idle_bytes() <= keep);
+        // Released one range at a time: to unmap it makes its memory idle, and does not make the pool smaller.
+        let mut result = self.harvest(until, |state| {
+            released += state.release_newest(keep, before);
+            state.idle_bytes() <= keep
+        });
+        released += self.release_newest(keep, before);
         if self.idle_bytes() > keep {
             result = result.and(self.drop_idle_frames(until));
-        }
-        // What was unmapped just now was idle before.
-        for (large, before) in [false, true].into_iter().zip(before) {
-            while self.handles.idle_count(large) > before
-                && let Some(handle) = self.handles.take(large)
-            {
-                released += self.handles.release(&self.driver, handle);
-            }
+            released += self.release_newest(keep, before);
         }
         let (late, refused) = self.handles.retry(&self.driver);
         result.and(refused).map(|()| released + late)
@@ -157,6 +155,40 @@ impl<D: Driver> State<D> {
             }
         }
         released
+    }
+
+    /// Releases handles that were unmapped just now, and so were idle before, until at most `keep` bytes are idle. `before`:
+    /// how many small and large handles were idle before that.
+    fn release_newest(&mut self, keep: u64, before: [usize; 2]) -> u64 {
+        let mut released = 0;
+        for (large, before) in [false, true].into_iter().zip(before) {
+            while self.handles.idle_count(large) > before
+                && self.idle_bytes() > keep
+                && let Some(handle) = self.handles.take(large)
+            {
+                released += self.handles.release(&self.driver, handle);
+            }
+        }
+        released
+    }
+
+    /// The bytes of freed blocks that their streams may still use.
+    pub(crate) fn pending_bytes(&self) -> u64 {
+        let ranges = self.ranges.oldest_first();
+        let mut bytes: u64 = ranges
+            .filter(|(_, _, cached)| !self.streams.is_done(cached.freed))
+            .map(|(_, range, _)| range.bytes)
+            .sum();
+        for (class, slots) in self.slots.classes.iter().enumerate() {
+            slots.shelf.for_each_at(|stream, _, slot| {
+                let epoch = slot.epoch;
+                let is_clean = stream == Freed::CLEAN.stream;
+                if !is_clean && !self.streams.is_done(Freed { stream, epoch }) {
+                    bytes += crate::size::class_bytes(class);
+                }
+            });
+        }
+        bytes
     }
 
     /// Memory that no block uses and that can be had without merging.

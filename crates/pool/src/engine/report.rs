@@ -23,6 +23,7 @@ impl<D: Driver> State<D> {
             kept_mappings: self.kept_mappings.len(),
             stuck_windows: self.stuck.len(),
             wrong_frees: self.wrong_frees,
+            merged_frames: self.merged_frames,
             merged_windows: self.merged_windows,
         }
     }

@@ -265,7 +265,7 @@ impl<D: Driver> State<D> {
         let id = self.frames.insert(handle);
         let waiting = slots::deal(class, self.settings.merge, &mut self.random);
         self.frames[id].home = Some(Home {
-            id: self.slots.new_home(),
+            id: self.slots.new_home(id),
             class,
             waiting,
         });

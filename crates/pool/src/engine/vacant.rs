@@ -69,11 +69,7 @@ impl<D: Driver> State<D> {
         };
         let frame_id = self.windows[window_id].frame;
         let frame = &mut self.frames[frame_id];
-        if frame.vacant >= VACANT
-            || frame.slot_windows > 0
-            || frame.home.is_some()
-            || frame.pins > 0
-        {
+        if frame.vacant >= VACANT || frame.slot_windows > 0 || frame.home.is_some() {
             return;
         }
         frame.vacant += 1;

@@ -2,9 +2,11 @@
 
 mod fake;
 mod fragmentation;
+mod leftovers;
 mod locks;
 mod model;
 mod order;
+mod pins;
 mod random;
 mod refusals;
 mod reuse;

@@ -114,3 +114,45 @@ fn a_stream_that_ended_without_a_point_is_not_used_again() {
     assert_eq!(model.allocate(2, 4 * MIB).unwrap(), block);
     model.destroy();
 }
+
+/// Bytes that other streams cannot use yet are counted, those of slots in pages with live blocks too.
+#[test]
+fn what_waits_for_a_stream_is_counted() {
+    let mut model = Model::new(400 * MIB, Settings::default());
+    for bytes in [64 * KIB, 64 * KIB, 3 * MIB, 3 * MIB] {
+        model.allocate(1, bytes).unwrap();
+    }
+    assert!(!model.pool.has_pending());
+    model.free_where(1, |number| number % 2 == 0);
+    assert!(model.pool.has_pending());
+    assert_eq!(model.pool.pending(), 3 * MIB + 64 * KIB);
+    assert_eq!(model.pool.trim(0), Ok(0));
+    model.fake.complete(1);
+    assert!(!model.pool.has_pending());
+    assert_eq!(model.pool.pending(), 0);
+    model.destroy();
+}
+
+/// The caller knows that the streams which exist are idle: none is recorded on, and one that was lost still counts.
+#[test]
+fn streams_that_exist_are_idle_and_a_lost_one_is_not() {
+    let mut model = Model::new(400 * MIB, Settings::default());
+    for stream in 0..2 {
+        model.allocate(stream, 4 * MIB).unwrap();
+    }
+    model.free(1, 1);
+    model.free(0, 0);
+    model.pool.stream_is_lost(&1);
+    model.fake.complete_all();
+    model.pool.open_streams_are_idle();
+    let recorded = model.fake.calls_of("record");
+    assert!(model.pool.has_pending());
+    assert_eq!(model.pool.pending(), 4 * MIB);
+    assert_eq!(model.pool.unfinished_streams(), [1]);
+    assert_eq!(model.pool.trim(0), Ok(4 * MIB));
+    model.pool.ended_streams_are_idle(&[1]);
+    assert!(!model.pool.has_pending());
+    assert_eq!(model.pool.trim(0), Ok(4 * MIB));
+    assert_eq!(model.fake.calls_of("record"), recorded);
+    model.destroy();
+}

@@ -11,6 +11,7 @@ use crate::size::PAGE;
 use crate::slab::WindowId;
 use crate::state::{Result, State};
 use crate::stats::Compacted;
+use crate::windows::Content;
 use plan::{Candidate, plan};
 
 /// Frames that are emptied together: their copies are waited for once.
@@ -65,17 +66,21 @@ impl<D: Driver> State<D> {
         Ok(done)
     }
 
-    /// The frames that can be merged: not pinned, every window mapped.
+    /// The frames that can be merged: every window is mapped, with access. Those with a pin only receive.
     fn candidates(&self) -> Vec<Candidate> {
         self.frames
             .iter()
             .filter(|(_, frame)| {
-                let stuck = |&id: &WindowId| self.windows[id].stuck.is_some();
-                frame.pins == 0 && !frame.windows.is_empty() && !frame.windows.iter().any(stuck)
+                let is_usable = |&id: &WindowId| {
+                    let window = &self.windows[id];
+                    window.stuck.is_none() && !matches!(window.content, Content::Kept)
+                };
+                !frame.windows.is_empty() && frame.windows.iter().all(is_usable)
             })
             .map(|(id, frame)| Candidate {
                 frame: id,
                 used: frame.used,
+                pinned: frame.pins > 0,
                 windows: frame
                     .windows
                     .iter()

@@ -9,6 +9,8 @@ use std::cmp::Reverse;
 pub(super) struct Candidate {
     pub(super) frame: FrameId,
     pub(super) used: u128,
+    /// It is not emptied.
+    pub(super) pinned: bool,
     pub(super) windows: Vec<(WindowId, u128)>,
 }
 
@@ -30,7 +32,7 @@ pub(super) fn plan(mut candidates: Vec<Candidate>, wanted: usize) -> Vec<Source>
         if sources.len() >= wanted {
             break;
         }
-        if received[index] {
+        if received[index] || candidates[index].pinned {
             continue;
         }
         let used = candidates[index].used;

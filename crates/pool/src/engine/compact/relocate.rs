@@ -46,6 +46,7 @@ impl<D: Driver> State<D> {
             }
             self.drop_frame_if_unused(source.frame);
             done.merged_frames += 1;
+            self.merged_frames += 1;
         }
         done.released += self.release_idle(0, u64::MAX);
         Ok(())
@@ -77,6 +78,8 @@ impl<D: Driver> State<D> {
         }
         self.leave(id);
         self.join(id, target);
+        // Slots of the window that were blocked where it was are perhaps free here.
+        self.unblock(target);
         if let Err(error) = self.driver.set_access(page, PAGE) {
             self.windows[id].stuck = Some(Stuck::NoAccess);
             self.map_or_stuck(id);

@@ -1,0 +1,256 @@
+//! Memory that a pool does not use: it is found, waited for or merged before an allocation fails, and what cannot be freed is
+//! recorded.
+
+#[path = "support/gate.rs"]
+mod gate;
+#[path = "support/pool_blocks.rs"]
+mod pool_blocks;
+#[path = "support/room.rs"]
+mod room;
+mod support;
+
+use std::sync::mpsc::channel;
+
+use cuguard::oom::OomPolicy;
+use cuguard::report::ReportSettings;
+use cuguard::sim::{self, Fault};
+use cuguard::{Context, DeviceBuffer, Error, Pool, Result, Stream};
+use gate::Gate;
+use pool_blocks::{MIB, every_other, take};
+use support::*;
+
+/// The guard and all blocks of a pool are dropped, and its stream still works: that is waited for.
+#[test]
+fn a_pool_without_a_guard_is_waited_for() -> Result<()> {
+    if !simulated("a_pool_without_a_guard_is_waited_for") {
+        return Ok(());
+    }
+    let _turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let pool = Pool::new(&context)?;
+    let block = take(&pool.on(&stream), 32 * MIB)?;
+    let in_the_way = room::leave(&context, 8 * MIB)?;
+    let gate = Gate::on(&context, &stream);
+    drop((block, pool));
+    let opener = gate.open_later();
+    let large = room::take(&context, 24 * MIB)?;
+    assert!(gate.is_open());
+    opener.join().unwrap();
+    drop((large, in_the_way));
+    Ok(())
+}
+
+/// The diagnosis names it where it is not waited for.
+#[test]
+fn a_pool_without_a_guard_is_in_the_diagnosis() -> Result<()> {
+    if !simulated("a_pool_without_a_guard_is_in_the_diagnosis") {
+        return Ok(());
+    }
+    let _turn = turn();
+    let context = Context::builder()
+        .oom_policy(OomPolicy::new().wait(false))
+        .build()?;
+    let stream = Stream::new(&context)?;
+    let pool = Pool::builder().named("scratch").build(&context)?;
+    let block = take(&pool.on(&stream), 32 * MIB)?;
+    let in_the_way = room::leave(&context, 8 * MIB)?;
+    let gate = Gate::on(&context, &stream);
+    drop((block, pool));
+    let why = room::why(room::take(&context, 24 * MIB));
+    let dropped = why.pools.iter().find(|pool| pool.of_cuguard);
+    let dropped = dropped.expect("the diagnosis names the pool");
+    assert!(
+        dropped.name.contains("dropped pool \"scratch\""),
+        "{dropped:?}"
+    );
+    assert_eq!((dropped.reserved, dropped.used), (32 << 20, 0));
+    gate.open();
+    drop(in_the_way);
+    Ok(())
+}
+
+/// Blocks below 256 KiB that wait for their stream, in a pool with other blocks that are in use.
+#[test]
+fn small_blocks_that_wait_for_their_stream_are_waited_for() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::builder().limit(4 << 20).merge(false);
+    let pool = pool.build(&context)?;
+    let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let in_use = take(&pool.on(&other), MIB)?;
+    let small = (0..32).map(|_| take(&pool.on(&stream), 64 << 10));
+    let small: Vec<_> = small.collect::<Result<_>>()?;
+    assert_eq!(pool.stats().held, 4 << 20);
+    let gate = Gate::on(&context, &stream);
+    drop(small);
+    let opener = gate.open_later();
+    let page = take(&pool.on(&other), 2 * MIB)?;
+    assert!(gate.is_open());
+    opener.join().unwrap();
+    drop((page, in_use));
+    Ok(())
+}
+
+/// A stream that ended where no event could be recorded in it: the context is waited for, also where no page may be merged.
+#[test]
+fn a_stream_that_ended_without_an_event_is_waited_for() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::builder().limit(8 << 20).merge(false);
+    let pool = pool.build(&context)?;
+    let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let last = take(&pool.on(&stream), 6 * MIB)?;
+    let (say, done) = channel();
+    let (go, wait) = channel::<()>();
+    let bound = context.make_current()?;
+    stream
+        .add_callback(Box::new(move || {
+            wait.recv().unwrap();
+            drop(last);
+            say.send(()).unwrap();
+        }))
+        .unwrap();
+    // The block is the last that keeps the stream.
+    drop((bound, stream));
+    go.send(()).unwrap();
+    done.recv().unwrap();
+    let next = take(&pool.on(&other), 4 * MIB)?;
+    drop(next);
+    Ok(())
+}
+
+/// Two guards of the same context of the driver: the allocation of one merges the pages of the other's pool.
+#[test]
+fn pages_of_another_guard_of_the_context_are_merged() -> Result<()> {
+    if !simulated("pages_of_another_guard_of_the_context_are_merged") {
+        return Ok(());
+    }
+    let _turn = turn();
+    let (context, other) = (context()?, context()?);
+    let pool = Pool::new(&other)?;
+    let blocks = every_other(&pool, 96)?;
+    other.synchronize()?;
+    pool.trim()?;
+    let in_the_way = room::leave(&context, 2 * MIB)?;
+    let large = room::take(&context, 8 * MIB)?;
+    assert!(pool.stats().merged > 0);
+    drop((large, in_the_way, blocks));
+    Ok(())
+}
+
+/// Blocks that `cust` has seen stay where they are; others share their pages.
+#[test]
+fn pinned_pages_are_shared() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let mut blocks = Vec::new();
+    for _ in 0..60 {
+        let block = take(&pool, 300 << 10)?;
+        // Dereferences to the slice of `cust`.
+        assert!(!block.as_device_ptr().is_null());
+        blocks.push(block);
+    }
+    // Six of 304 KiB to a page.
+    assert_eq!(pool.stats().held, 10 * (2 << 20));
+    Ok(())
+}
+
+#[test]
+fn merged_pages_are_counted_alike() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let blocks = (0..512).map(|_| take(&pool, 64 << 10));
+    let mut blocks: Vec<_> = blocks.collect::<Result<_>>()?;
+    let mut number = 0;
+    blocks.retain(|_| {
+        number += 1;
+        number % 5 == 0
+    });
+    let first = pool.compact()?;
+    assert!(first.merged > 0 && !first.refused, "{first:?}");
+    assert_eq!(pool.stats().merged, first.merged);
+    let second = pool.compact()?;
+    assert_eq!(pool.stats().merged, first.merged + second.merged);
+    Ok(())
+}
+
+#[test]
+fn a_refused_compaction_says_so() -> Result<()> {
+    if !simulated("a_refused_compaction_says_so") {
+        return Ok(());
+    }
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let blocks = every_other(&pool, 64)?;
+    drop(take(&pool, 8 * MIB)?);
+    sim::inject(Fault::nth_call_of("cuMemcpyDtoDAsync_v2", 1).sticky()).unwrap();
+    let compacted = pool.compact();
+    sim::clear_faults();
+    let compacted = compacted?;
+    assert!(
+        compacted.refused && compacted.released >= 8 << 20,
+        "{compacted:?}"
+    );
+    let compacted = pool.compact()?;
+    assert!(!compacted.refused && compacted.merged > 0, "{compacted:?}");
+    drop(blocks);
+    Ok(())
+}
+
+/// The context cannot be made current: what its pools hold is recorded as not freed.
+#[test]
+fn pools_of_a_context_that_cannot_be_current_are_recorded() -> Result<()> {
+    if !simulated("pools_of_a_context_that_cannot_be_current_are_recorded") {
+        return Ok(());
+    }
+    let _turn = turn();
+    let file = std::env::temp_dir().join(format!("cuguard-lost-{}.json", std::process::id()));
+    let settings = ReportSettings::json().file(file.to_str().unwrap()).unwrap();
+    let context = Context::builder().dedicated().report(settings).build()?;
+    let pool = Pool::new(&context)?;
+    let block = take(&pool, 8 * MIB)?;
+    let refused = sim::inject(Fault::nth_call_of("cuCtxPushCurrent_v2", 1).sticky()).unwrap();
+    let closed = context.close();
+    sim::clear_faults();
+    assert!(closed.is_err() && refused.fired() > 1, "{closed:?}");
+    let report = std::fs::read_to_string(&file).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert!(report.contains("\"kind\":\"physical\""), "{report}");
+    assert!(report.contains(&(8 << 20).to_string()), "{report}");
+    assert!(matches!(block.to_vec(), Err(Error::ContextClosed { .. })));
+    drop((block, pool));
+    Ok(())
+}
+
+/// A thread that does not exist in a forked child may hold the lock of the pool.
+#[test]
+fn the_figures_of_a_pool_in_a_forked_child() {
+    const TEST: &str = "the_figures_of_a_pool_in_a_forked_child";
+    if part().is_some() {
+        let context = context().unwrap();
+        let pool = Pool::new(&context).unwrap();
+        let block = DeviceBuffer::<u8>::zeroed_in(&pool, MIB).unwrap();
+        // SAFETY: the child only does what is under test, and ends.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: ends a child that hangs.
+            unsafe { libc::alarm(10) };
+            let is_empty = pool.stats() == Default::default();
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(!is_empty)) };
+        }
+        let mut status = -1;
+        // SAFETY: our own child, and the variable can be written to.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        drop((block, pool, context));
+        std::process::exit(if status == 0 { 7 } else { 8 });
+    }
+    let limit = std::time::Duration::from_secs(30);
+    let output = child_within(limit, TEST, "child", &[]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{err}");
+}
