@@ -91,6 +91,7 @@ fn end() {
     let until = Instant::now() + REPORT_PATIENCE;
     known.iter().for_each(|state| state.wait_for_report(until));
     report_late();
+    report::end_recording();
     report::finish();
 }
 

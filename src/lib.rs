@@ -161,8 +161,8 @@ pub mod oom {
 pub mod report {
     #[doc(inline)]
     pub use cuguard_report::{
-        ByteSize, Checkpoint, Colour, DumpSignal, FailOn, PatternError, Problem, Report,
-        ReportSettings, UnknownFinding, UnknownSignal, display_diff,
+        ByteSize, Checkpoint, Colour, DumpSignal, FailOn, PatternError, Problem, RecordPolicy,
+        Report, ReportSettings, UnknownFinding, UnknownSignal, display_diff,
     };
 }
 

@@ -30,7 +30,7 @@ use super::{deferred, open_contexts};
 use crate::error::{DriverError, Error, Result};
 use cuguard_registry::{
     ContextInfo, FailedCall, FailedFree, Key, Kind, Origin, Record, Registry, Site, Snapshot,
-    SnapshotReason,
+    SnapshotReason, record_context_created,
 };
 use cuguard_report::ReportSettings;
 use cuguard_sync::{Gate, GateGuard, process};
@@ -151,7 +151,13 @@ impl ContextState {
             closed: OnceLock::new(),
         });
         open_contexts::add(&state);
+        record_context_created(state.recorded_number(), state.device);
         state
+    }
+
+    /// Its number in recordings.
+    pub(crate) fn recorded_number(&self) -> u32 {
+        u32::try_from(self.number).unwrap_or(0)
     }
 
     /// Begins an operation: enters the gate and makes the context current on this thread.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cuguard_driver::result::{self, CallError, context, device, event, stream};
 use cuguard_driver::sys::{CUresult, CUstream, flags};
-use cuguard_registry::{Kind, SnapshotReason};
+use cuguard_registry::{Kind, SnapshotReason, record_context_ended};
 use cuguard_sync::process;
 
 use super::captures::Captures;
@@ -75,6 +75,7 @@ impl ContextState {
         }
         peer_access::forget_all_of(self);
         keep(self.release_context(operation));
+        record_context_ended(self.recorded_number());
         self.unregistered.finish();
         drop(inside);
         // Other threads may wait for this while they hold a lock that the report needs.

@@ -376,19 +376,23 @@ impl ContextBuilder {
         let report = ReportSettings::of_context(self.report);
         let level = environment.named_level().or(self.level);
         let level = level.or(report.wanted_level()).unwrap_or_default();
-        let registry = Registry::new(level, report.wanted_depth()).sampling(report.wanted_sample());
+        cuguard_report::start_recording(&report);
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let registry = Registry::new(level, report.wanted_depth())
+            .sampling(report.wanted_sample())
+            .in_context(u32::try_from(number).unwrap_or(0));
         let free_leaks = environment.wanted_free_leaks().or(self.free_leaks);
         let free_leaks = free_leaks.or(report.wanted_free_leaks()).unwrap_or(true);
         exit::install();
         live::start();
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
         let state = ContextState::new(ContextConfig {
             context,
             device: self.device,
             device_name,
             source,
             is_primary,
-            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            number,
             registry,
             report,
             free_leaks,

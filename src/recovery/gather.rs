@@ -10,7 +10,10 @@ use super::{compaction, frees, pools, probe, processes};
 use crate::core::open_contexts::on_device;
 use crate::core::{ContextState, Refused, Request};
 use crate::error::Error;
-use cuguard_registry::{self as registry, Kind, PageUse, Registry, SharedPages, SnapshotReason};
+use cuguard_registry::{
+    self as registry, Kind, PageUse, Registry, SharedPages, SnapshotReason, Trace,
+    record_out_of_memory,
+};
 use cuguard_report::oom::{
     FailedRequest, KindUsage, Limit, OtherContext, OutOfMemory, Processes, RecoveryResult, Settings,
 };
@@ -70,6 +73,8 @@ pub(super) fn error(
     refused: &Refused,
     results: Vec<RecoveryResult>,
 ) -> Error {
+    let trace = || Trace::here(Some(request.site));
+    record_out_of_memory(request.bytes as u64, trace, state.recorded_number());
     let mut why = describe(state, request, refused, results);
     if let Some((free, total)) = memory(state) {
         (why.free, why.total) = (Some(free), Some(total));
@@ -112,6 +117,7 @@ pub(crate) fn context_refused(
     device_name: &str,
     CallError { function, code }: CallError,
 ) -> Error {
+    record_out_of_memory(0, || Trace::here(None), 0);
     let mut why = OutOfMemory {
         request: FailedRequest {
             operation,

@@ -1,12 +1,15 @@
 //! The command `cuguard`.
 //!
-//! `cuguard doctor` examines the GPUs of this machine, `cuguard run` runs a CUDA program and reports its leaks, `cuguard report`
-//! and `cuguard diff` show recordings. `--help` lists their options.
+//! `cuguard doctor` examines the GPUs of this machine, `cuguard run` runs a CUDA program and reports its leaks, `cuguard dump` and
+//! `cuguard watch` show a running one, `cuguard report` and `cuguard diff` show recordings. `--help` lists their options.
 
 mod diff;
 mod doctor;
+mod dump;
+mod live_process;
 mod report;
 mod run;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -30,6 +33,10 @@ enum Command {
     Report(report::Options),
     /// Show what grew between two recordings, or two moments of one
     Diff(diff::Options),
+    /// Report what a running process holds
+    Dump(dump::Options),
+    /// Watch the memory of a running process: live bytes, rates, the largest call sites
+    Watch(watch::Options),
 }
 
 fn main() -> ExitCode {
@@ -42,6 +49,8 @@ fn main() -> ExitCode {
         Command::Run(options) => run::run(&options, words),
         Command::Report(options) => report::run(&options),
         Command::Diff(options) => diff::run(&options),
+        Command::Dump(options) => dump::run(&options),
+        Command::Watch(options) => watch::run(&options),
     }
 }
 

@@ -20,14 +20,14 @@ pub(crate) fn own_process() -> i32 {
     unsafe { libc::getpid() }
 }
 
-/// Whether a server runs in this process. Async-signal-safe.
+/// Whether a server was started in this process. It may have ended since, because the program closed its descriptors. Async-signal-safe.
 #[must_use]
 pub fn is_running() -> bool {
     let owner = OWNER.load(Ordering::Acquire);
     owner != 0 && owner == own_process() && !process::is_forked()
 }
 
-/// Has the server write a report where the settings say. Returns whether there is a server. Async-signal-safe.
+/// Has the server write a report where the settings say. Returns whether a server was started. Async-signal-safe.
 pub fn request_report() -> bool {
     if !is_running() {
         return false;

@@ -164,7 +164,7 @@ fn bind_in(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
 fn run(options: &Options, socket: &Path) {
     loop {
         let (Some(listener), Some(woken)) = (LISTENER.get(), WOKEN.get()) else {
-            OWNER.store(0, Ordering::Release);
+            // The signal still does not end the process, which has asked for reports.
             return;
         };
         let wanted = |fd| libc::pollfd {

@@ -170,6 +170,23 @@ impl Counters {
         if sum > i64::MAX as u64 { 0 } else { sum }
     }
 
+    /// The bytes of devices that are alive, for a peak that is watched: exact unless threads allocate and free several kinds at
+    /// the same moment.
+    pub(crate) fn exact_device_bytes(&self) -> u64 {
+        let live = Kind::OF_DEVICES.map(|kind| self.bytes[kind.index()].live());
+        let live = live.into_iter().fold(0, u64::saturating_add);
+        // The sum over threads has too much of those that allocate while it is added up; the bound has what other threads
+        // claimed before it became exact.
+        live.min(self.device_bytes())
+    }
+
+    /// Whether [`device_bytes`](Self::device_bytes) is exact, though threads contend for it.
+    pub(crate) fn set_exact(&self, on: bool) {
+        for kind in Kind::OF_DEVICES {
+            self.bytes[kind.index()].set_exact(on);
+        }
+    }
+
     /// What is alive. A reserved range of addresses is counted without its size, which is no memory.
     pub(crate) fn live(&self) -> Amount {
         let live = Kind::ALL.iter().map(|kind| {

@@ -48,6 +48,7 @@ mod model_tests;
 mod names;
 mod origin;
 mod pages;
+mod peak;
 mod presence;
 mod recent;
 #[cfg(test)]
@@ -63,6 +64,7 @@ mod site_table;
 mod snapshot;
 mod trace;
 mod usage;
+mod watches;
 
 pub use call_site::MAX_DEPTH;
 pub use caller::{LabelScope, in_label, name_thread, note_exit};
@@ -76,6 +78,7 @@ pub use kind::{Kind, Level, UnknownLevel};
 pub use late::Late;
 pub use origin::{Origin, Site};
 pub use pages::{PAGE, PageUse, SharedPages};
+pub use peak::PeakWatch;
 pub use record::{Entry, Key, Record, Removed};
 pub use recorder::{
     end_recording, record_context_created, record_context_ended, record_out_of_memory,

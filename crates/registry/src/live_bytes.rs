@@ -72,6 +72,8 @@ struct Shared {
     bound: AtomicU64,
     peak: AtomicU64,
     is_contended: AtomicBool,
+    /// Contention does not count: see [`LiveBytes::set_exact`].
+    is_exact: AtomicBool,
     last_slot: AtomicUsize,
     switches: AtomicU32,
 }
@@ -185,6 +187,15 @@ impl LiveBytes {
         self.shared.bound.load(Relaxed)
     }
 
+    /// Makes the bound exact, though threads contend for it: from the next call of each thread on, it claims nothing in
+    /// advance.
+    pub(crate) fn set_exact(&self, on: bool) {
+        let shared = &self.shared;
+        shared.is_exact.store(on, Relaxed);
+        let was_contended = shared.switches.load(Relaxed) > SWITCHES;
+        shared.is_contended.store(!on && was_contended, Relaxed);
+    }
+
     /// The most that was alive at one time.
     pub(crate) fn peak(&self) -> u64 {
         // Another thread may have counted its bytes and not yet raised the peak.
@@ -212,7 +223,8 @@ impl Shared {
     #[cold]
     fn note_switch(&self, index: usize) {
         self.last_slot.store(index, Relaxed);
-        if self.switches.fetch_add(1, Relaxed) == SWITCHES {
+        let is_contended = self.switches.fetch_add(1, Relaxed) == SWITCHES;
+        if is_contended && !self.is_exact.load(Relaxed) {
             self.is_contended.store(true, Relaxed);
         }
     }
@@ -347,6 +359,26 @@ mod tests {
         assert_eq!(bytes.bound(), 11 * MOST_SLACK);
         bytes.sub(10 * MOST_SLACK);
         assert_eq!((bytes.live(), bytes.bound()), (0, MOST_SLACK));
+    }
+
+    #[test]
+    fn the_bound_can_be_made_exact() {
+        let bytes = LiveBytes::default();
+        bytes.share();
+        bytes.shared.switches.store(2 * SWITCHES, Relaxed);
+        bytes.shared.is_contended.store(true, Relaxed);
+        bytes.add(1000);
+        assert_eq!(bytes.bound(), 2000);
+        bytes.set_exact(true);
+        // What was claimed before stays until the next call.
+        bytes.add(500);
+        bytes.sub(100);
+        assert_eq!(bytes.bound(), 1400);
+        bytes.add(600);
+        assert_eq!((bytes.bound(), bytes.live()), (2000, 2000));
+        bytes.set_exact(false);
+        bytes.add(1000);
+        assert_eq!((bytes.bound(), bytes.live()), (4000, 3000));
     }
 
     #[test]

@@ -93,13 +93,13 @@ pub fn record_context_ended(context: u32) {
 /// ```
 /// use cuguard_registry::{Trace, record_out_of_memory};
 ///
-/// record_out_of_memory(1 << 40, Trace::here(None), 1); // nothing without a recording
+/// record_out_of_memory(1 << 40, || Trace::here(None), 1); // nothing without a recording
 /// ```
-pub fn record_out_of_memory(bytes: u64, trace: Trace, context: u32) {
+pub fn record_out_of_memory(bytes: u64, trace: impl FnOnce() -> Trace, context: u32) {
     if is_on() {
         let what = What::OutOfMemory {
             bytes,
-            stack: trace.id(),
+            stack: trace().id(),
             context,
         };
         write(clock::nanoseconds(), what);

@@ -30,6 +30,7 @@ use crate::recorder;
 use crate::sampling::Sampling;
 use crate::snapshot::{ContextInfo, FailedCall, FailedFreeGroup, Snapshot};
 use crate::usage::{Baseline, MemoryUsage, UsageBuilder};
+use crate::watches::{WATCHED, Watches};
 
 /// Few resources escape.
 const ESCAPED_SHARDS: usize = 4;
@@ -64,7 +65,9 @@ pub struct Registry {
     not_released: OnceLock<FailedCall>,
     baseline: Mutex<Option<Baseline>>,
     created: Duration,
+    /// The [`Level`], and [`WATCHED`].
     level: AtomicU8,
+    pub(crate) watches: Watches,
     depth: usize,
     sampling: Sampling,
     /// Whether there ever was a record. At level *counts* there is none, and the table is not searched.
@@ -108,6 +111,7 @@ impl Registry {
             broken: OnceLock::new(),
             not_released: OnceLock::new(),
             level: AtomicU8::new(level.to_byte()),
+            watches: Watches::default(),
             depth: depth.clamp(1, MAX_DEPTH),
             sampling: Sampling::default(),
             ever_recorded: AtomicBool::new(false),
@@ -160,7 +164,7 @@ impl Registry {
     pub fn insert_at(&self, site: &'static Location<'static>, key: Key, entry: Entry) {
         let nth = self.counters.add(key.kind, entry.bytes);
         // All that level *counts* does, and so without a call.
-        let is_done = self.level() == Level::Counts
+        let is_done = self.level.load(Relaxed) == Level::Counts.to_byte()
             && self.escaped_count.load(Relaxed) == 0
             && self.ever_unrecorded.load(Relaxed);
         if !is_done {
@@ -189,9 +193,13 @@ impl Registry {
                 recorder::freed(self.context(), freed, &old);
             }
         }
-        let level = self.level();
+        let flags = self.level.load(Relaxed);
+        let level = Level::from_byte(flags & !WATCHED);
         if level == Level::Counts || !self.sampling.picks(key.kind, nth) {
             set(&self.ever_unrecorded);
+            if flags & WATCHED != 0 {
+                self.observe_peak();
+            }
             return;
         }
         set(&self.ever_recorded);
@@ -203,6 +211,9 @@ impl Registry {
         let put = |key, record| self.put(key, record);
         if let Some(record) = self.recent.insert(key, record, put) {
             self.put(key, record);
+        }
+        if flags & WATCHED != 0 {
+            self.observe_peak();
         }
     }
 
@@ -461,12 +472,21 @@ impl Registry {
     /// How much is recorded.
     #[inline]
     pub fn level(&self) -> Level {
-        Level::from_byte(self.level.load(Relaxed))
+        Level::from_byte(self.level.load(Relaxed) & !WATCHED)
     }
 
     /// Changes what is recorded from now on. Existing records stay.
     pub fn set_level(&self, level: Level) {
-        self.level.store(level.to_byte(), Relaxed);
+        let change = |flags| Some((flags & WATCHED) | level.to_byte());
+        let _ = self.level.fetch_update(Relaxed, Relaxed, change);
+    }
+
+    /// Whether every allocation is followed by [`observe_peak`](Self::observe_peak).
+    pub(crate) fn set_watched(&self, on: bool) {
+        match on {
+            true => self.level.fetch_or(WATCHED, Relaxed),
+            false => self.level.fetch_and(!WATCHED, Relaxed),
+        };
     }
 
     /// What is alive, of all kinds together, escaped resources included.

@@ -44,10 +44,10 @@ impl ReportSettings {
         }
     }
 
-    /// The level that was set explicitly.
+    /// The level that was set explicitly. A recording needs stack traces, and so sets one.
     #[must_use]
     pub fn named_level(&self) -> Option<Level> {
-        self.level
+        self.level.or(self.record.as_ref().map(|_| Level::Stacks))
     }
 
     fn overridden_by(self, other: &Self) -> Self {
@@ -78,6 +78,13 @@ impl ReportSettings {
             fail_on: other.fail_on.or(self.fail_on),
             python: other.python.or(self.python),
             dump_signal: other.dump_signal.or(self.dump_signal),
+            record: match other.mode {
+                ReportMode::Silent => None,
+                _ => other.record.clone().or(self.record),
+            },
+            record_limit: other.record_limit.or(self.record_limit),
+            record_policy: other.record_policy.or(self.record_policy),
+            embed_symbols: other.embed_symbols.or(self.embed_symbols),
         }
     }
 }

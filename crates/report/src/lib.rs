@@ -39,6 +39,7 @@ mod prepare;
 #[cfg(test)]
 mod prepare_tests;
 mod problem;
+mod recording;
 mod report_trait;
 mod resolve;
 mod rows;
@@ -68,6 +69,7 @@ use crate::summary::Summary;
 
 pub use audit::{FrameClass, FrameNames};
 pub use checkpoint::Checkpoint;
+pub use cuguard_recording::Policy as RecordPolicy;
 pub use diff_text::display_diff;
 pub use dump_signal::{DumpSignal, UnknownSignal};
 pub use fail_on::{FailOn, UnknownFinding};
@@ -75,6 +77,7 @@ pub use foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
 pub use open_file::open_report_file;
 pub use pattern::PatternError;
 pub use problem::Problem;
+pub use recording::{end_recording, start_recording, start_recording_with};
 pub use report_trait::Report;
 pub use resolve::resolve_words;
 pub use settings::{Colour, ReportSettings};

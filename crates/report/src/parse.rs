@@ -8,6 +8,7 @@ use cuguard_registry::MAX_DEPTH;
 use crate::format::ReportMode;
 use crate::pattern::FilePattern;
 use crate::problem::{Problem, VALUES};
+use crate::recording;
 use crate::settings::{Colour, ReportSettings};
 
 /// The environment variable.
@@ -43,6 +44,8 @@ struct Parsed {
     settings: ReportSettings,
     suppress_files: Vec<PathBuf>,
     problems: Vec<Problem>,
+    /// Whether there is the word `record`.
+    record: bool,
 }
 
 /// An empty list sets nothing. One with `0` in it turns everything off. Any other turns the report on,
@@ -80,6 +83,14 @@ fn parse(list: &str) -> Parsed {
         };
         parsed.problems.extend(problem);
     }
+    if parsed.record {
+        // The file is that of the recording, wherever it stands in the list.
+        let settings = &mut parsed.settings;
+        settings.record = settings
+            .file
+            .take()
+            .or(FilePattern::new(recording::FILE).ok());
+    }
     parsed
 }
 
@@ -103,6 +114,16 @@ impl Parsed {
                 return Err(bad(format!("{name} takes no value")));
             }
             settings.mode = mode;
+            return Ok(());
+        }
+        if let "record" | "embed-symbols" = name {
+            if value.is_some() {
+                return Err(bad(format!("{name} takes no value")));
+            }
+            match name {
+                "record" => self.record = true,
+                _ => settings.embed_symbols = Some(true),
+            }
             return Ok(());
         }
         if name == "reclaim" {
@@ -156,6 +177,12 @@ impl Parsed {
             ("python", "yes" | "true" | "on" | "1") => settings.python = Some(true),
             ("python", "no" | "false" | "off" | "0") => settings.python = Some(false),
             ("fail_on", _) => settings.fail_on = Some(value.parse().map_err(|_| not_expected())?),
+            ("record-limit", _) => {
+                settings.record_limit = Some(bytes(value).ok_or_else(not_expected)?);
+            }
+            ("record-policy", _) => {
+                settings.record_policy = Some(value.parse().map_err(|_| not_expected())?);
+            }
             ("colour", "auto") => settings.colour = Some(Colour::Auto),
             ("colour", "always") => settings.colour = Some(Colour::Always),
             ("colour", "never") => settings.colour = Some(Colour::Never),
@@ -169,6 +196,20 @@ impl Parsed {
 fn number<N: FromStr>(value: &str) -> Option<N> {
     let digits = value.bytes().all(|byte| byte.is_ascii_digit());
     value.parse().ok().filter(|_| digits)
+}
+
+/// A size in bytes: digits, and a unit of 1024, 1024² or 1024³ bytes (`K`, `KiB`, `M`, `MiB`, `G`, `GiB`).
+fn bytes(value: &str) -> Option<u64> {
+    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
+    let (count, unit) = value.split_at(digits);
+    let unit: u64 = match unit.trim_start().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        _ => return None,
+    };
+    number::<u64>(count)?.checked_mul(unit)
 }
 
 #[cfg(test)]
@@ -297,6 +338,55 @@ mod tests {
     }
 
     #[test]
+    fn the_file_beside_record_is_that_of_the_recording() {
+        for text in ["record,file=a-%p.cgr,json", "json,file=a-%p.cgr,record"] {
+            let (settings, problems) = parse(text);
+            assert_eq!(problems, []);
+            assert_eq!(settings, ReportSettings::json().record("a-%p.cgr").unwrap());
+            assert_eq!(settings.file_of(1, 1), None);
+        }
+        let (settings, _) = parse("record");
+        let expected = format!("cuguard-{}.cgr", std::process::id());
+        assert_eq!(settings.recording_file(), Some(expected.into()));
+        assert!(settings.is_on() && settings.named_level() == Some(Level::Stacks));
+        assert_eq!(parse("file=a.txt").0.recording_file(), None);
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        for (value, expected) in [
+            ("1000", 1000),
+            ("64K", 64 << 10),
+            ("256MiB", 256 << 20),
+            ("3 gib", 3 << 30),
+            ("17b", 17),
+        ] {
+            let (settings, problems) = parse(&format!("record-limit={value}"));
+            assert_eq!((settings.record_limit, problems), (Some(expected), vec![]));
+        }
+        for value in [
+            "MiB",
+            "-1",
+            "1.5G",
+            "99999999999999999999",
+            "17179869184G",
+            "5T",
+        ] {
+            let problem = parse(&format!("record-limit={value}")).1[0].to_string();
+            let expected = format!(
+                "cannot use \"record-limit={value}\": {value:?} is not a size in bytes, or with K, M or G: 256MiB"
+            );
+            assert_eq!(problem, expected);
+        }
+        let problem = parse("record-policy=first").1[0].to_string();
+        let expected =
+            "cannot use \"record-policy=first\": \"first\" is none of all, last, aggregate";
+        assert_eq!(problem, expected);
+        let problem = parse("record=yes").1[0].to_string();
+        assert_eq!(problem, "cannot use \"record=yes\": record takes no value");
+    }
+
+    #[test]
     fn what_is_wrong_is_named_and_the_rest_holds() {
         let (settings, problems) = parse(
             "1,colour=purple,exitcode=,max,depth=0,level=all,file=%q,json=1,bogus,max=-1,exitcode=256,max=7,\
@@ -373,7 +463,7 @@ mod tests {
         assert!(matches!(&problems[..], [Problem::UnknownWord { .. }]));
     }
 
-    const GOOD: [&str; 17] = [
+    const GOOD: [&str; 21] = [
         "1",
         "text",
         "json",
@@ -391,6 +481,10 @@ mod tests {
         "fail_on=lost+growth+oom",
         "python=no",
         "dump-signal=none",
+        "record",
+        "record-limit=1G",
+        "record-policy=last",
+        "embed-symbols",
     ];
 
     proptest! {
@@ -409,7 +503,7 @@ mod tests {
                 prop_oneof![
                     prop::sample::select(GOOD.to_vec()).prop_map(|word| (word.to_owned(), true)),
                     "[a-z]{1,6}xx(=[a-z0-9%]{0,5})?".prop_map(|word| (word, false)),
-                    "(exitcode|max|depth|frames|level|sample|free_leaks|colour|fail_on|python|dump-signal)=[g-z]{0,4}q".prop_map(|word| (word, false)),
+                    "(exitcode|max|depth|frames|level|sample|free_leaks|colour|fail_on|python|dump-signal|record|record-limit|record-policy)=[g-z]{0,4}q".prop_map(|word| (word, false)),
                 ],
                 1..12,
             )

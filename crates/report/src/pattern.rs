@@ -1,9 +1,9 @@
-//! The file name of a report, with the process id and the number of the context.
+//! The file name of a report or a recording, with the process id, the number of the context, the machine and the rank.
 
 use std::path::PathBuf;
 
-/// A file name in which `%p` stands for the process id, `%c` for the number of the context and `%%`
-/// for a percent sign.
+/// A file name in which `%p` stands for the process id, `%c` for the number of the context, `%h` for the name of the
+/// machine, `%r` for the rank and `%%` for a percent sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FilePattern {
     text: String,
@@ -15,7 +15,7 @@ pub(crate) struct FilePattern {
 /// let error = cuguard::report::ReportSettings::text().file("leaks-%d.txt").unwrap_err();
 /// assert_eq!(
 ///     error.to_string(),
-///     "%d means nothing; %p is the process id, %c the context, %% a percent sign"
+///     "%d means nothing; %p is the process id, %c the context, %h the machine, %r the rank, %% a percent sign"
 /// );
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,10 +25,14 @@ pub enum PatternError {
     #[error("there is no file name")]
     Empty,
     /// An unknown percent sequence.
-    #[error("%{0} means nothing; %p is the process id, %c the context, %% a percent sign")]
+    #[error(
+        "%{0} means nothing; %p is the process id, %c the context, %h the machine, %r the rank, %% a percent sign"
+    )]
     Unknown(char),
     /// A percent sign at the end.
-    #[error("% at the end means nothing; %p is the process id, %c the context, %% a percent sign")]
+    #[error(
+        "% at the end means nothing; %p is the process id, %c the context, %h the machine, %r the rank, %% a percent sign"
+    )]
     Trailing,
 }
 
@@ -70,12 +74,23 @@ fn fill(pattern: &str, process: u32, context: u64) -> Result<String, PatternErro
         match letters.next() {
             Some('p') => name.push_str(&process.to_string()),
             Some('c') => name.push_str(&context.to_string()),
+            Some('h') => name.push_str(&cuguard_recording::host().replace('/', "_")),
+            Some('r') => name.push_str(&rank().unwrap_or(0).to_string()),
             Some('%') => name.push('%'),
             Some(other) => return Err(PatternError::Unknown(other)),
             None => return Err(PatternError::Trailing),
         }
     }
     Ok(name)
+}
+
+/// The variables in which launchers of distributed jobs set the rank, the first one first.
+const RANKS: [&str; 4] = ["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"];
+
+/// The rank of this process in a distributed job, where a launcher sets one.
+pub(crate) fn rank() -> Option<u32> {
+    let set = RANKS.iter().find_map(|name| std::env::var(name).ok());
+    set?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -96,6 +111,12 @@ mod tests {
             PathBuf::from("/tmp/leaks-42-7.json")
         );
         assert_eq!(path("100%%p%%%p"), PathBuf::from("100%p%42"));
+        let expected = format!(
+            "{}.{}",
+            cuguard_recording::host(),
+            super::rank().unwrap_or(0)
+        );
+        assert_eq!(path("%h.%r"), PathBuf::from(expected));
     }
 
     #[test]

@@ -8,7 +8,8 @@ use crate::words;
 const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN, \
                      exitcode=N, max=N, depth=N, frames=program|all, level=counts|sites|stacks, \
                      sample=N, free_leaks=yes|no, suppress=FILE, colour=auto|always|never, \
-                     fail_on=lost+reachable+growth+oom, python=yes|no, \
+                     fail_on=lost+reachable+growth+oom, python=yes|no, record, record-limit=SIZE, \
+                     record-policy=all|last|aggregate, embed-symbols, \
                      dump-signal=USR1|USR2|HUP|IO|PWR|none";
 
 /// Something in `LEAK_REPORT` that cannot be used.
@@ -71,15 +72,25 @@ pub enum Problem {
 }
 
 /// Words without a value, for suggestions.
-const FLAGS: [&str; 9] = [
-    "off", "no", "false", "on", "yes", "true", "text", "json", "github",
+const FLAGS: [&str; 11] = [
+    "off",
+    "no",
+    "false",
+    "on",
+    "yes",
+    "true",
+    "text",
+    "json",
+    "github",
+    "record",
+    "embed-symbols",
 ];
 
 /// Words with a value, and which values they take.
-pub(crate) const VALUES: [(&str, &str); 13] = [
+pub(crate) const VALUES: [(&str, &str); 15] = [
     (
         "file",
-        "a file name, in which %p is the process id, %c the context and %% a percent sign",
+        "a file name, in which %p is the process id, %c the context, %h the machine, %r the rank and %% a percent sign",
     ),
     ("exitcode", "a number from 0 to 255"),
     ("max", "a number of groups"),
@@ -96,6 +107,8 @@ pub(crate) const VALUES: [(&str, &str); 13] = [
     ),
     ("python", "one of yes, no"),
     ("dump-signal", "one of USR1, USR2, HUP, IO, PWR, none"),
+    ("record-limit", "a size in bytes, or with K, M or G: 256MiB"),
+    ("record-policy", "one of all, last, aggregate"),
 ];
 
 /// ` (did you mean json?)` for an unknown word that is nearly a known one.

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use cuguard_recording::Policy as RecordPolicy;
 use cuguard_registry::{Level, MAX_DEPTH};
 
 use crate::dump_signal::DumpSignal;
@@ -27,7 +28,7 @@ const GROUPS: usize = 20;
 /// | `text` | [`text`](Self::text) | text |
 /// | `json` | [`json`](Self::json) | one line of JSON for each context |
 /// | `github` | [`github`](Self::github) | annotations for GitHub Actions, on standard error: one error at the line of each leak |
-/// | `file=PATTERN` | [`file`](Self::file) | text or JSON to a file instead of standard error, which gets one line: the sum and the file. `%p` is the process id, `%c` the number of the context, `%%` a percent sign |
+/// | `file=PATTERN` | [`file`](Self::file) | text or JSON to a file instead of standard error, which gets one line: the sum and the file. `%p` is the process id, `%c` the number of the context, `%h` the name of the machine, `%r` the rank in a distributed job (`RANK`, `SLURM_PROCID`, `OMPI_COMM_WORLD_RANK` or `PMI_RANK`, the first that is set; else 0), `%%` a percent sign |
 /// | `exitcode=N` | [`exit_code`](Self::exit_code) | the exit code when something leaked, 1 to 255 (0: leave it as it is) |
 /// | `max=N` | [`max`](Self::max) | how many groups are shown; by default 20, and in JSON all |
 /// | `depth=N` | [`depth`](Self::depth) | how many frames of each stack trace are recorded, 1 to 128; 32 by default. Frames of these crates do not count; in a stripped program, where they have no names, some more of the innermost frames are shown, which may be these |
@@ -39,6 +40,10 @@ const GROUPS: usize = 20;
 /// | `fail_on=lost+reachable+growth+oom` | [`wanted_fail_on`](Self::wanted_fail_on) | for programs under `cuguard run`: which findings set the exit code, joined by `+`; `lost` by default. The exit code is then 1, unless `exitcode` sets it |
 /// | `python=yes`, `no` | [`wanted_python`](Self::wanted_python) | for programs under `cuguard run`: whether Python frames are recorded; `yes` by default |
 /// | `dump-signal=USR1`, `USR2`, `HUP`, `IO`, `PWR`, `none` | [`dump_signal`](Self::dump_signal) | the signal that writes a report of the running process; `USR2` by default. A program that handles or ignores the signal is left alone |
+/// | `record` | [`record`](Self::record) | records every allocation and free into a file, which `cuguard report` reads. `file=PATTERN` names this file then (`cuguard-%p.cgr` by default), and a report goes to standard error |
+/// | `record-limit=SIZE` | [`record_limit`](Self::record_limit) | the most bytes of the recording, such as `256MiB`; no limit by default |
+/// | `record-policy=all`, `last`, `aggregate` | [`record_policy`](Self::record_policy) | at the limit: keep everything all the same; keep the last events (the default); leave out allocations that are freed soon |
+/// | `embed-symbols` | [`embed_symbols`](Self::embed_symbols) | writes the names of functions into the recording at exit |
 /// | `colour=auto`, `always`, `never` | [`colour`](Self::colour) | colours; by default on a terminal only. `color` works too |
 ///
 /// Words are separated by commas; of two that contradict each other the last applies. `text` and `json`
@@ -82,6 +87,11 @@ pub struct ReportSettings {
     pub(crate) fail_on: Option<FailOn>,
     pub(crate) python: Option<bool>,
     pub(crate) dump_signal: Option<DumpSignal>,
+    /// The file of the recording.
+    pub(crate) record: Option<FilePattern>,
+    pub(crate) record_limit: Option<u64>,
+    pub(crate) record_policy: Option<RecordPolicy>,
+    pub(crate) embed_symbols: Option<bool>,
 }
 
 /// When the text of a report is coloured.
@@ -120,6 +130,10 @@ impl ReportSettings {
             fail_on: None,
             python: None,
             dump_signal: None,
+            record: None,
+            record_limit: None,
+            record_policy: None,
+            embed_symbols: None,
         }
     }
 
@@ -295,7 +309,7 @@ impl ReportSettings {
         self.mode == ReportMode::Silent
     }
 
-    /// The level of these settings: the one that is set, or *stacks* when there is a report.
+    /// The level of these settings: the one that is set, or *stacks* when there is a report or a recording.
     ///
     /// ```
     /// use cuguard::Level;
@@ -306,7 +320,8 @@ impl ReportSettings {
     /// ```
     #[must_use]
     pub fn wanted_level(&self) -> Option<Level> {
-        self.level.or(self.is_on().then_some(Level::Stacks))
+        let wants_stacks = self.is_on() || self.record.is_some();
+        self.level.or(wants_stacks.then_some(Level::Stacks))
     }
 
     /// How many frames of each stack trace are recorded.

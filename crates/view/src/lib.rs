@@ -23,6 +23,7 @@ mod load;
 mod look;
 mod moment;
 mod output;
+pub mod page;
 mod ranks;
 mod resolver;
 mod run;

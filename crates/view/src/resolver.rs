@@ -20,7 +20,7 @@ use crate::run::Frame;
 /// ```
 pub trait Resolver {
     /// The functions at a return address: inlined functions first, and the function that they are inlined into last.
-    /// Never empty. Called again for an address that is in several stack traces.
+    /// Never empty. Called for every frame of every stack trace, so it should remember what it found.
     fn frames(&mut self, address: u64) -> Vec<Frame>;
 }
 

@@ -36,10 +36,10 @@ use crate::guards::{Context, DeviceBuffer, PoolBuilder, Stream};
 /// let context = Context::new(0)?;
 /// let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
 /// let first = DeviceBuffer::<f32>::zeroed_in(&pool.on(&stream), 1 << 20)?;
-/// let address = first.as_device_ptr();
+/// let address = first.as_view().as_device_ptr();
 /// drop(first); // does not wait
 /// let second = DeviceBuffer::<f32>::zeroed_in(&pool.on(&stream), 1 << 20)?;
-/// assert_eq!(second.as_device_ptr(), address);
+/// assert_eq!(second.as_view().as_device_ptr(), address);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[must_use = "dropped at once if unused"]

@@ -1,0 +1,80 @@
+//! Requests to a running process, or to the processes that it started.
+
+use std::fs;
+
+use cuguard_live::{AskError, Request, ask};
+
+/// How many descendants are asked at most.
+const MOST: usize = 1024;
+
+/// The replies of one process.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) process: u32,
+    /// One of each library that records: the crate in the program, and the audit library.
+    pub(crate) texts: Vec<String>,
+}
+
+/// The replies of a process. Where it has no server, as `cuguard run` itself and a shell, those of the processes that it started.
+pub(crate) fn ask_with_descendants(process: u32, request: Request) -> Result<Vec<Reply>, AskError> {
+    let missing = match ask(process, request) {
+        Ok(texts) => return Ok(vec![Reply { process, texts }]),
+        Err(missing @ AskError::NoServer { .. }) => missing,
+        Err(error) => return Err(error),
+    };
+    let replies = descendants(process).into_iter().filter_map(|process| {
+        let texts = ask(process, request).ok()?;
+        Some(Reply { process, texts })
+    });
+    let replies: Vec<_> = replies.collect();
+    match replies.is_empty() {
+        true => Err(missing),
+        false => Ok(replies),
+    }
+}
+
+/// The children of a process and theirs, the nearest first.
+fn descendants(process: u32) -> Vec<u32> {
+    let mut found = vec![process];
+    let mut next = 0;
+    while let Some(parent) = found.get(next).copied()
+        && found.len() < MOST
+    {
+        next += 1;
+        let threads = fs::read_dir(format!("/proc/{parent}/task"));
+        for thread in threads.into_iter().flatten().flatten() {
+            let children = fs::read_to_string(thread.path().join("children"));
+            let children = children.unwrap_or_default();
+            let children = children
+                .split_whitespace()
+                .filter_map(|id| id.parse::<u32>().ok());
+            found.extend(children);
+        }
+    }
+    found.split_off(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn a_child_is_a_descendant() {
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let found = super::descendants(std::process::id());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        if !std::path::Path::new("/proc/self/task/self/children").exists()
+            && !std::path::Path::new(&format!("/proc/self/task/{}/children", std::process::id()))
+                .exists()
+        {
+            eprintln!("NOT RUN: this kernel does not list children");
+            return;
+        }
+        assert!(found.contains(&child.id()), "{found:?}");
+    }
+}

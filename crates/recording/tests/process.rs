@@ -1,0 +1,355 @@
+//! The recording of a process, in real processes: killed, forked, with threads, with a file that cannot grow.
+//!
+//! Each test runs itself again as a child, which records.
+
+#![allow(unsafe_code, reason = "forks, and sets limits of the process")]
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cuguard_recording::{
+    Definitions, Embedded, End, Event, Frame, Kind, Options, Recording, Site, StackDefinition,
+    What, addresses, embed_symbols, is_on, note_exit, path, record, register_foreign, start,
+};
+use cuguard_sync::clock;
+
+/// Where the file of a child is, by this variable.
+const FILE: &str = "RECORDING";
+
+struct Source;
+
+impl Definitions for Source {
+    fn kinds(&self) -> Vec<Kind> {
+        vec![Kind {
+            name: "device".to_owned(),
+            on_device: true,
+            is_memory: true,
+        }]
+    }
+
+    fn stack(&self, id: u32) -> Option<StackDefinition> {
+        static FRAMES: [usize; 2] = [0x10_0000, 7 | 1 << 63];
+        Some(StackDefinition {
+            site: None,
+            type_name: "u8",
+            frames: if id == 9 { &FRAMES } else { &FRAMES[..1] },
+        })
+    }
+
+    fn name(&self, id: u32) -> Option<String> {
+        Some(format!("thread {id}"))
+    }
+}
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("cuguard-process-{}-{number}.cgr", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn command(&self, test: &str) -> Command {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", test, "--nocapture"]);
+        command.env(FILE, &self.0);
+        command
+    }
+
+    fn run(&self, test: &str) -> Output {
+        let output = self.command(test).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output
+    }
+
+    fn read(&self) -> Recording {
+        Recording::open(&self.0).unwrap()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// In a child, starts its recording.
+fn started() -> bool {
+    let Some(file) = std::env::var_os(FILE) else {
+        return false;
+    };
+    start(&Options::new(file).keep_addresses(true), &Source).unwrap();
+    assert!(is_on());
+    true
+}
+
+fn allocate(thread: u32, address: u64) {
+    let what = What::Allocated {
+        kind: 0,
+        address,
+        bytes: 512,
+        stack: 1 + address as u32 % 3,
+        stream: 0,
+        context: 1,
+        label: 0,
+    };
+    let time = clock::nanoseconds();
+    record(&Event { time, thread, what });
+}
+
+fn free(thread: u32, address: u64) {
+    let what = What::Freed {
+        kind: 0,
+        address,
+        context: 1,
+    };
+    let time = clock::nanoseconds();
+    record(&Event { time, thread, what });
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_all_that_it_recorded() {
+    const TEST: &str = "a_process_that_is_killed_leaves_all_that_it_recorded";
+    if started() {
+        for pair in 0..1_000_000_u64 {
+            allocate(1, pair << 9);
+            free(1, pair << 9);
+            if (pair + 1) % 1000 == 0 {
+                eprintln!("pairs {}", pair + 1);
+            }
+        }
+        // The parent kills it here at the latest.
+        loop {
+            std::thread::park();
+        }
+    }
+    let scratch = Scratch::new();
+    let mut command = scratch.command(TEST);
+    let mut child = command
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut seen = 0;
+    while seen < 300_000 {
+        let line = lines.next().unwrap().unwrap();
+        if let Some(pairs) = line.strip_prefix("pairs ") {
+            seen = pairs.parse().unwrap();
+        }
+    }
+    child.kill().unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(
+        std::os::unix::process::ExitStatusExt::signal(&status),
+        Some(libc::SIGKILL)
+    );
+    // What was in the pipe at the kill.
+    for line in lines.map_while(Result::ok) {
+        if let Some(pairs) = line.strip_prefix("pairs ") {
+            seen = pairs.parse().unwrap();
+        }
+    }
+    let recording = scratch.read();
+    assert_eq!((recording.end, &recording.problems), (End::Open, &vec![]));
+    let count = recording.events.len();
+    assert!(count >= 2 * seen, "{count} events, {seen} pairs were seen");
+    // Each pair in its order, up to the last event.
+    for (index, event) in recording.events.iter().enumerate() {
+        let expected = (index as u64 / 2) << 9;
+        match event.what {
+            What::Allocated { address, bytes, .. } => {
+                assert_eq!((address, bytes, index % 2), (expected, 512, 0));
+            }
+            What::Freed { address, .. } => assert_eq!((address, index % 2), (expected, 1)),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_forked_child_records_nothing() {
+    const TEST: &str = "a_forked_child_records_nothing";
+    if started() {
+        allocate(1, 0x1000);
+        // SAFETY: the child calls nothing that needs other threads, and ends by `_exit`.
+        match unsafe { libc::fork() } {
+            0 => {
+                let was_on = is_on();
+                free(1, 0x1000);
+                allocate(1, 0x2000);
+                // SAFETY: ends the process at once.
+                unsafe { libc::_exit(i32::from(was_on)) };
+            }
+            child => {
+                let mut status = 0;
+                // SAFETY: a child of this process, and a variable to write to.
+                unsafe { libc::waitpid(child, &raw mut status, 0) };
+                assert_eq!(status, 0, "it was on in the child");
+            }
+        }
+        allocate(1, 0x3000);
+        return note_exit(clock::nanoseconds());
+    }
+    let scratch = Scratch::new();
+    scratch.run(TEST);
+    let recording = scratch.read();
+    let address = |event: &Event| match event.what {
+        What::Allocated { address, .. } => address,
+        other => panic!("{other:?}"),
+    };
+    let addresses: Vec<u64> = recording.events.iter().map(address).collect();
+    assert_eq!(addresses, [0x1000, 0x3000]);
+}
+
+#[test]
+fn threads_record_side_by_side_also_while_they_end() {
+    const TEST: &str = "threads_record_side_by_side_also_while_they_end";
+    if started() {
+        /// Records after the values of the thread that recordings need are dropped, or before.
+        struct AtEnd(u32);
+        impl Drop for AtEnd {
+            fn drop(&mut self) {
+                free(self.0, u64::from(self.0) << 32);
+            }
+        }
+        thread_local!(static AT_END: std::cell::RefCell<Vec<AtEnd>> = const { std::cell::RefCell::new(Vec::new()) });
+        std::thread::scope(|scope| {
+            for thread in 1..=64 {
+                scope.spawn(move || {
+                    // Half of them before the first event, half after: locals are dropped in an order of their own.
+                    let late = || AT_END.with(|list| list.borrow_mut().push(AtEnd(thread)));
+                    if thread % 2 == 0 {
+                        late();
+                    }
+                    for pair in 0..2000 {
+                        allocate(thread, u64::from(thread) << 32 | pair << 9);
+                        free(thread, u64::from(thread) << 32 | pair << 9);
+                    }
+                    if thread % 2 == 1 {
+                        late();
+                    }
+                });
+            }
+        });
+        note_exit(clock::nanoseconds());
+        // No event is recorded any more.
+        assert!(!is_on());
+        return allocate(1, 0x1000);
+    }
+    let scratch = Scratch::new();
+    scratch.run(TEST);
+    let recording = scratch.read();
+    assert_eq!(recording.problems, Vec::<String>::new());
+    assert!(matches!(recording.end, End::Exit { .. }));
+    let mut of_threads = std::collections::BTreeMap::new();
+    for event in &recording.events {
+        *of_threads
+            .entry(&recording.names[event.thread as usize])
+            .or_insert(0) += 1;
+    }
+    assert_eq!(of_threads.len(), 64);
+    assert!(
+        of_threads.values().all(|count| *count == 4001),
+        "{of_threads:?}"
+    );
+    assert_eq!(
+        of_threads.keys().next().map(|name| name.as_str()),
+        Some("thread 1")
+    );
+}
+
+#[test]
+fn a_file_that_cannot_grow_ends_the_recording_and_not_the_process() {
+    const TEST: &str = "a_file_that_cannot_grow_ends_the_recording_and_not_the_process";
+    if started() {
+        let limit = libc::rlimit {
+            rlim_cur: 2 << 20,
+            rlim_max: 2 << 20,
+        };
+        // SAFETY: a valid structure. The kernel would end this process with SIGXFSZ beyond the limit.
+        assert_eq!(
+            unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) },
+            0
+        );
+        for pair in 0..1_000_000_u64 {
+            allocate(1, pair << 9);
+        }
+        assert!(!is_on());
+        return note_exit(clock::nanoseconds());
+    }
+    let scratch = Scratch::new();
+    let output = scratch.run(TEST);
+    let err = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = err
+        .lines()
+        .filter(|line| line.starts_with("cuguard: "))
+        .collect();
+    let expected = format!(
+        "cuguard: recording ends: {}: the limit of the process",
+        scratch.0.display()
+    );
+    assert!(lines.len() == 1 && lines[0].starts_with(&expected), "{err}");
+    let recording = scratch.read();
+    let count = recording.events.len();
+    assert!(count > 100_000, "{count}");
+    assert!(
+        recording
+            .problems
+            .iter()
+            .any(|problem| problem.contains("before the process did"))
+    );
+    assert_eq!(recording.end, End::Open);
+}
+
+#[test]
+fn symbols_and_foreign_frames_are_in_the_file() {
+    const TEST: &str = "symbols_and_foreign_frames_are_in_the_file";
+    if started() {
+        register_foreign(|address| {
+            (address == 7 | 1 << 63).then(|| ("main".to_owned(), "app.py".to_owned(), 3))
+        });
+        let what = What::OutOfMemory {
+            bytes: 5,
+            stack: 9,
+            context: 0,
+        };
+        let time = clock::nanoseconds();
+        record(&Event {
+            time,
+            thread: 1,
+            what,
+        });
+        assert_eq!(addresses(), [0x10_0000]);
+        let site = Site {
+            file: "a.rs".to_owned(),
+            line: 5,
+            column: 1,
+        };
+        embed_symbols([Embedded {
+            address: 0x10_0000,
+            functions: vec![("inner".to_owned(), Some(site)), ("outer".to_owned(), None)],
+        }]);
+        assert!(start(&Options::new("/tmp/second.cgr"), &Source).is_err());
+        assert_eq!(path().unwrap().as_os_str(), std::env::var_os(FILE).unwrap());
+        return note_exit(clock::nanoseconds());
+    }
+    let scratch = Scratch::new();
+    scratch.run(TEST);
+    let recording = scratch.read();
+    assert_eq!(recording.symbols.len(), 1);
+    assert_eq!(recording.symbols[0].functions[1].0, "outer");
+    let foreign = Frame::Foreign {
+        function: "main".to_owned(),
+        file: "app.py".to_owned(),
+        line: 3,
+    };
+    assert_eq!(
+        recording.stacks[1].frames,
+        [Frame::Native(0x10_0000), foreign]
+    );
+}

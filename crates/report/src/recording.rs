@@ -1,0 +1,174 @@
+//! The recording that `LEAK_REPORT` or the program asks for: its settings, its begin and its end.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use cuguard_recording::{Embedded, Options, Policy, Site};
+
+use crate::foreign;
+use crate::output;
+use crate::pattern::{self, FilePattern, PatternError};
+use crate::settings::ReportSettings;
+use crate::symbols::Symbols;
+
+/// The file of a recording, where none is set.
+pub(crate) const FILE: &str = "cuguard-%p.cgr";
+
+/// The size limit has no effect below: so much every recording may have.
+const LEAST_LIMIT: u64 = 1 << 20;
+
+impl ReportSettings {
+    /// Records every allocation and free of the process into a file, which `cuguard report` reads; like
+    /// `LEAK_REPORT=record,file=PATTERN`. The first context of the process starts the recording: settings of later ones
+    /// do not change it. Implies stack traces.
+    ///
+    /// `%p` is the process id, `%h` the name of the machine, `%r` the rank in a distributed job.
+    ///
+    /// # Errors
+    ///
+    /// [`PatternError`]: the pattern is empty, or has an unknown percent sequence.
+    ///
+    /// ```
+    /// use cuguard::Level;
+    /// use cuguard::report::ReportSettings;
+    ///
+    /// let settings = ReportSettings::off().record("run-%p.cgr")?;
+    /// assert_eq!(settings.wanted_level(), Some(Level::Stacks));
+    /// assert!(ReportSettings::off().record("run-%z.cgr").is_err());
+    /// # Ok::<(), cuguard::report::PatternError>(())
+    /// ```
+    pub fn record(mut self, pattern: &str) -> Result<Self, PatternError> {
+        self.record = Some(FilePattern::new(pattern)?);
+        Ok(self)
+    }
+
+    /// Limits the size of the recording to this many bytes, at least 1 MiB; like `record-limit=256MiB`.
+    ///
+    /// What happens at the limit is set by [`record_policy`](Self::record_policy); by default the last events are kept.
+    pub fn record_limit(mut self, bytes: u64) -> Self {
+        self.record_limit = Some(bytes);
+        self
+    }
+
+    /// What happens when the recording reaches its size limit; like `record-policy=all|last|aggregate`.
+    ///
+    /// ```
+    /// use cuguard::report::{RecordPolicy, ReportSettings};
+    ///
+    /// let settings = ReportSettings::off().record("run.cgr")?;
+    /// let settings = settings.record_limit(256 << 20).record_policy(RecordPolicy::Aggregate);
+    /// let (same, _) = ReportSettings::parse("record,file=run.cgr,record-limit=256MiB,record-policy=aggregate");
+    /// assert_eq!(settings.recording_file(), same.recording_file());
+    /// # Ok::<(), cuguard::report::PatternError>(())
+    /// ```
+    pub fn record_policy(mut self, policy: Policy) -> Self {
+        self.record_policy = Some(policy);
+        self
+    }
+
+    /// Whether the names of functions are written into the recording when the process exits, for a machine that does not
+    /// have the program; like `embed-symbols`.
+    pub fn embed_symbols(mut self, embed: bool) -> Self {
+        self.embed_symbols = Some(embed);
+        self
+    }
+
+    /// The file of the recording, if there is one.
+    ///
+    /// ```
+    /// use cuguard::report::ReportSettings;
+    ///
+    /// let (settings, _) = ReportSettings::parse("record,file=run-100%%.cgr");
+    /// assert_eq!(settings.recording_file(), Some("run-100%.cgr".into()));
+    /// assert_eq!(ReportSettings::text().recording_file(), None);
+    /// ```
+    #[must_use]
+    pub fn recording_file(&self) -> Option<PathBuf> {
+        let pattern = self.record.as_ref()?;
+        Some(pattern.path(std::process::id(), 1))
+    }
+
+    /// How the recording is made, if there is one. A file that exists is replaced, unless the caller changes that.
+    ///
+    /// ```
+    /// let (settings, _) = cuguard::report::ReportSettings::parse("record,record-limit=8MiB");
+    /// assert_eq!(settings.recording_options().unwrap().limit, 8 << 20);
+    /// ```
+    #[must_use]
+    pub fn recording_options(&self) -> Option<Options> {
+        let options = Options::new(self.recording_file()?);
+        let options = match self.record_limit {
+            None => options,
+            Some(bytes) => {
+                let policy = self.record_policy.unwrap_or(Policy::Last);
+                options.limit(bytes.max(LEAST_LIMIT), policy)
+            }
+        };
+        let embed = self.embed_symbols.unwrap_or(false);
+        Some(options.rank(pattern::rank()).keep_addresses(embed))
+    }
+}
+
+/// Whether the recording gets names of functions at its end.
+static EMBED: AtomicBool = AtomicBool::new(false);
+
+/// Starts the recording that the settings ask for. The first call with a recording counts. Where it fails, standard error
+/// says why, and the program goes on without.
+pub fn start_recording(settings: &ReportSettings) {
+    if let Some(options) = settings.recording_options() {
+        start_recording_with(&options);
+    }
+}
+
+/// [`start_recording`] with options that the caller changed.
+pub fn start_recording_with(options: &Options) {
+    static STARTED: OnceLock<()> = OnceLock::new();
+    STARTED.get_or_init(|| {
+        cuguard_recording::register_foreign(|address| {
+            let number = Some(address).filter(|address| foreign::is_foreign(*address))?;
+            let frame = foreign::resolve(number)?;
+            Some((frame.function, frame.file, frame.line))
+        });
+        EMBED.store(options.keep_addresses, Ordering::Relaxed);
+        if let Err(error) = cuguard_registry::start_recording(options) {
+            output::print(
+                &format!("cuguard: {error}; the program goes on without a recording\n"),
+                false,
+            );
+        }
+    });
+}
+
+/// Ends the recording, when the process exits. Resolves the names of functions, if that is asked for.
+pub fn end_recording() {
+    if !cuguard_recording::is_on() {
+        return;
+    }
+    if EMBED.load(Ordering::Relaxed) {
+        let mut symbols = Symbols::default();
+        let addresses = cuguard_recording::addresses().into_iter();
+        let embedded = addresses.map(|address| embedded(&mut symbols, address));
+        cuguard_recording::embed_symbols(embedded.filter(|one| !one.functions.is_empty()));
+    }
+    cuguard_registry::end_recording();
+}
+
+/// The functions at an address.
+fn embedded(symbols: &mut Symbols, address: u64) -> Embedded {
+    let frames = symbols.frames(&[address as usize], true);
+    let function = |symbol: &crate::symbols::Symbol| {
+        let site = |file: &String| Site {
+            file: file.clone(),
+            line: symbol.line.unwrap_or(0),
+            column: symbol.column.unwrap_or(0),
+        };
+        let site = symbol.file.as_ref().map(site);
+        symbol.function.clone().map(|function| (function, site))
+    };
+    let functions = frames.iter().filter_map(|frame| function(&frame.symbol));
+    Embedded {
+        address,
+        functions: functions.collect(),
+    }
+}

@@ -1,0 +1,102 @@
+// What was not freed, and what grows.
+
+/// Entries that are shown at first.
+const ENTRIES = 30;
+
+/// A small curve without axes: the shape of growth.
+function sparkline(values, width, height, most = Math.max(...values, 1)) {
+  const x = (index) => (index / (values.length - 1)) * width;
+  const y = (value) => height - 1 - (value / most) * (height - 2);
+  const points = values.map((value, index) => `${x(index).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
+  return svg("svg", { class: "spark", viewBox: `0 0 ${width} ${height}`, width, height, preserveAspectRatio: "none", "aria-hidden": "true" },
+    svg("polygon", { points: `0,${height} ${points} ${width},${height}` }), svg("polyline", { points }));
+}
+
+class Leaks {
+  constructor(app) {
+    this.app = app;
+    this.tab = "leaks";
+  }
+
+  mount(section) {
+    const { run, facts } = this.app;
+    this.suspects = growthSuspects(run);
+    this.panel = el("div", { class: "panel", role: "tabpanel" });
+    const title = run.exited ? "Not freed" : "Alive at the end";
+    section.replaceChildren(
+      el("div", { class: "card-head" }, el("h2", {}, "Leaks and growth"),
+        tabs("Leaks and growth", [["leaks", `${title} (${formatCount(facts.leaks.groups.length)})`], ["growth", `Growth suspects (${formatCount(this.suspects.length)})`]], this.tab, (tab) => {
+          this.tab = tab;
+          this.render();
+        })),
+      this.panel);
+    this.render();
+  }
+
+  render() {
+    this.panel.replaceChildren(...(this.tab === "leaks" ? this.leaks() : this.growth()));
+  }
+
+  matches(site, allocations) {
+    // Search is about what is shown: here, call sites of every kind of resource.
+    const { run, everything } = this.app;
+    return allocations ? allocations.some((i) => everything[i]) : run.site.some((other, i) => other === site && everything[i]);
+  }
+
+  leaks() {
+    const { run, facts } = this.app;
+    const groups = facts.leaks.groups.filter((group) => this.matches(group.key, group.allocations));
+    if (!facts.leaks.groups.length) return [empty(run.exited ? "Everything was freed" : "Nothing was alive at the end", "Every allocation that was recorded has a free.")];
+    if (!groups.length) return [empty("Nothing matches the search")];
+    return [
+      el("p", { class: "muted" }, run.exited ? "Alive when the process exited, by call site, the largest first." : "The recording ends without an exit: these were alive, and need not be leaks."),
+      this.list(groups, (group) => this.entry({
+        site: group.key, bytes: group.bytes, figure: formatBytes(group.bytes), note: `${plural(group.count, "resource")} · ${traits(run, group.allocations).kind}`,
+        label: traits(run, group.allocations).label,
+        more: group.count === 1 ? `allocated at ${formatTime(group.oldest)}` : `allocated from ${formatTime(group.oldest)} to ${formatTime(group.newest)}`,
+      })),
+    ];
+  }
+
+  growth() {
+    const { run } = this.app;
+    const shown = this.suspects.filter((suspect) => this.matches(suspect.site));
+    if (!this.suspects.length) return [empty("No call site keeps growing", "A suspect still grows in the second half of the run and hardly ever frees.")];
+    if (!shown.length) return [empty("Nothing matches the search")];
+    return [
+      el("p", { class: "muted" }, "Call sites that still grow in the second half of the run and hardly ever free, by how much they grew there."),
+      this.list(shown, (suspect) => this.entry({
+        site: suspect.site, bytes: suspect.grown, figure: `+${formatBytes(suspect.grown)}`, note: `${formatBytes(Math.round(suspect.rate))}/s · +${plural(suspect.more, "allocation")}`,
+        more: `${formatBytes(suspect.bytes)} in ${plural(suspect.count, "allocation")} at ${formatTime(suspect.to)}`,
+        curve: suspect.curve,
+      })),
+    ];
+  }
+
+  list(items, make) {
+    const list = el("div", { class: "entries" }, ...items.slice(0, ENTRIES).map(make));
+    if (items.length > ENTRIES) {
+      const more = el("button", { type: "button", class: "quiet more", onclick: () => {
+        more.remove();
+        list.append(...items.slice(ENTRIES).map(make));
+      } }, `Show ${formatCount(items.length - ENTRIES)} more`);
+      list.append(more);
+    }
+    return list;
+  }
+
+  /// One call site. The stack trace is made when it is opened: there may be thousands.
+  entry({ site, bytes, figure, note, label, more, curve }) {
+    const { run } = this.app;
+    const frame = mainFrame(run, site);
+    const details = el("details", { class: "entry", data: { site: String(site), bytes: String(bytes) }, ontoggle: () => {
+      if (details.open && details.children.length === 1) details.append(el("div", { class: "entry-body" }, el("p", { class: "muted" }, more), stackList(run, site)));
+    } },
+      el("summary", {},
+        el("span", { class: "entry-figure" }, el("strong", {}, figure), el("span", { class: "muted" }, note)),
+        el("span", { class: "where" }, el("span", { class: "name" }, siteName(run, site)),
+          el("span", { class: "place" }, frame ? el("span", {}, location(frame)) : null, label ? el("span", { class: "tag label" }, label) : null)),
+        curve ? sparkline(curve, 120, 32) : null));
+    return details;
+  }
+}

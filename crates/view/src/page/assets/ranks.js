@@ -1,0 +1,52 @@
+// Several runs side by side: the ranks of a distributed job. The one that differs most comes first.
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  return sorted.length % 2 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+/// Runs with how far their peak is from the median, the farthest first.
+function byDifference(runs) {
+  const typical = median(runs.map((run) => run.peak));
+  return runs.map((run, number) => ({ run, number, difference: run.peak - typical }))
+    .sort((a, b) => Math.abs(b.difference) - Math.abs(a.difference) || b.run.alive_bytes - a.run.alive_bytes || a.number - b.number);
+}
+
+function differenceText(difference, typical) {
+  if (difference === 0) return "as the median";
+  const sign = difference > 0 ? "+" : "−";
+  const size = formatBytes(Math.abs(Math.round(difference)));
+  return typical ? `${sign}${size} (${sign}${formatPercent(Math.abs(difference), typical)})` : `${sign}${size}`;
+}
+
+function renderRanks(app) {
+  const { runs } = app.common;
+  const section = byId("ranks");
+  section.hidden = runs.length < 2;
+  if (section.hidden) return;
+  const ordered = byDifference(runs);
+  const typical = median(runs.map((run) => run.peak));
+  const most = Math.max(...runs.map((run) => run.peak), 1);
+  const [first] = ordered;
+  const sentence = first.difference === 0
+    ? `The peaks of all ${runs.length} runs are equal.`
+    : `${runName(first.run, first.number)} differs most: its peak is ${formatBytes(Math.abs(Math.round(first.difference)))} ${first.difference > 0 ? "above" : "below"} the median of ${formatBytes(Math.round(typical))}.`;
+  section.replaceChildren(
+    el("div", { class: "card-head" }, el("h2", {}, `${runs.length} runs side by side`)),
+    el("p", { class: "words", id: "rank-words" }, sentence),
+    el("div", { class: "scroll" }, el("table", { class: "plain ranks", id: "rank-table" },
+      el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Run"), el("th", { scope: "col" }, "Device memory over time"),
+        ...["Peak", "Against the median", "Not freed", "Allocations", "Out of memory"].map((title) => el("th", { scope: "col", class: "number" }, title)))),
+      el("tbody", {}, ...ordered.map(({ run, number, difference }) => el("tr", {
+        class: number === app.number ? "row chosen" : "row", data: { run: String(number), peak: String(run.peak) }, onclick: () => app.openRun(number),
+      },
+        el("td", {}, el("button", { type: "button", class: "expand" }, el("span", { class: "where" }, el("span", { class: "name" }, runName(run, number)), el("span", { class: "place" }, `pid ${run.pid}`)))),
+        // One scale for all, so that heights can be compared.
+        el("td", {}, sparkline(run.curve, 180, 28, most)),
+        el("td", { class: "number strong" }, formatBytes(run.peak)),
+        el("td", { class: "number" }, differenceText(difference, typical)),
+        el("td", { class: "number" }, run.alive ? `${formatBytes(run.alive_bytes)} (${formatCount(run.alive)})` : "–"),
+        el("td", { class: "number" }, formatCount(run.allocations)),
+        el("td", { class: "number" }, run.out_of_memory ? formatCount(run.out_of_memory) : "–")))))));
+}

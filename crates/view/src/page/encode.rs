@@ -1,0 +1,137 @@
+//! A run as one blob: the head as JSON, then columns.
+//!
+//! ```text
+//!     length of the head (4 bytes, little endian) | head | call sites | times | starts | lives | addresses | bytes | sites |
+//!     threads | labels | contexts | kinds | streams
+//! ```
+//!
+//! Starts and lives count events, not time: most take one byte, and order is exact although times are rounded.
+
+use std::collections::HashMap;
+use std::io;
+
+use super::column::{Columns, pack};
+use super::head::{self, Head};
+use super::order::{NEVER, Order};
+use super::thin::{self, Kept};
+use crate::{Allocation, Run};
+
+/// Beyond so many events, times are rounded to microseconds.
+const EXACT_EVENTS: usize = 200_000;
+
+/// The blob of a run, deflated and in base64.
+pub(super) fn blob(run: &Run, mut order: Order, kept: Kept) -> io::Result<String> {
+    // Marks are placed among all events, before some are left out.
+    let before: Option<Vec<u32>> = kept.keep.as_ref().map(|keep| {
+        let mut count = 0;
+        let count_kept = order.events.iter().map(|event| {
+            count += u32::from(keep[event.allocation as usize]);
+            count
+        });
+        count_kept.collect()
+    });
+    let marks = head::marks(run, &order, |position| match &before {
+        Some(before) => i64::from(before[position as usize]) - 1,
+        None => i64::from(position),
+    });
+    drop(before);
+    if let Some(keep) = &kept.keep {
+        order.events.retain(|event| keep[event.allocation as usize]);
+    }
+
+    let (starts, ends) = thin::positions(run, &order);
+    // In the order of their begin, which need not be that of the run where two begin at once.
+    let mut chosen: Vec<u32> = (0..run.allocations.len() as u32)
+        .filter(|index| starts[*index as usize] != NEVER)
+        .collect();
+    chosen.sort_unstable_by_key(|index| starts[*index as usize]);
+    let tick = if order.events.len() > EXACT_EVENTS {
+        1000
+    } else {
+        1
+    };
+    let of = |index: &u32| &run.allocations[*index as usize];
+    let shift = chosen
+        .iter()
+        .map(|index| of(index).address)
+        .fold(0, |bits, address| bits | address)
+        .trailing_zeros()
+        .min(12);
+
+    let mut columns = Columns::default();
+    let frames = head::frames(&run.sites, &mut columns);
+    columns.extend_deltas(order.events.iter().map(|event| event.time / tick));
+    columns.extend_deltas(
+        chosen
+            .iter()
+            .map(|index| u64::from(starts[*index as usize])),
+    );
+    columns.extend(chosen.iter().map(|index| match ends[*index as usize] {
+        NEVER => 0,
+        end => u64::from(end - starts[*index as usize]),
+    }));
+    columns.extend_deltas(chosen.iter().map(|index| of(index).address >> shift));
+    columns.extend(chosen.iter().map(|index| of(index).bytes));
+    let mut column = |value: fn(&Allocation) -> u32| {
+        columns.extend(chosen.iter().map(|index| u64::from(value(of(index)))))
+    };
+    column(|allocation| allocation.site);
+    column(|allocation| allocation.thread);
+    column(|allocation| allocation.label);
+    column(|allocation| allocation.context);
+    column(|allocation| u32::from(allocation.kind));
+    let mut streams = Streams::default();
+    columns.extend(chosen.iter().map(|index| streams.index(of(index).stream)));
+
+    let head = Head {
+        source: &run.source,
+        command: &run.command,
+        pid: run.pid,
+        host: &run.host,
+        rank: run.rank,
+        started: run.started / 1_000_000,
+        end: run.end,
+        exited: run.exited,
+        kinds: run
+            .kinds
+            .iter()
+            .map(|kind| (&*kind.name, kind.on_device, kind.is_memory))
+            .collect(),
+        names: &run.names,
+        streams: streams.names,
+        frames,
+        types: run.sites.iter().map(|site| &*site.type_name).collect(),
+        marks,
+        problems: &run.problems,
+        left_out: kept.left_out,
+        allocations: chosen.len(),
+        events: order.events.len(),
+        tick,
+        shift,
+    };
+    let head = serde_json::to_vec(&head)?;
+    let mut bytes = (head.len() as u32).to_le_bytes().to_vec();
+    bytes.extend(head);
+    bytes.append(&mut columns.0);
+    pack(&bytes)
+}
+
+/// Handles of streams by number: a page shows few, and they are larger than its integers.
+#[derive(Default)]
+struct Streams {
+    numbers: HashMap<u64, u64>,
+    names: Vec<String>,
+}
+
+impl Streams {
+    fn index(&mut self, handle: u64) -> u64 {
+        if self.names.is_empty() {
+            self.names.push("none".into());
+            self.numbers.insert(0, 0);
+        }
+        *self.numbers.entry(handle).or_insert_with(|| {
+            self.names.push(format!("{handle:#x}"));
+            self.names.len() as u64 - 1
+        })
+    }
+}

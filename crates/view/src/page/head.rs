@@ -1,0 +1,111 @@
+//! What a page has of a run beside its allocations: names, call sites, marks. Read by `assets/data.js`.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::column::{Columns, MAX_SAFE};
+use super::order::Order;
+use super::thin::LeftOut;
+use crate::{CallSite, Frame, MarkKind, Run};
+
+/// The head of a run's blob, as JSON.
+#[derive(Serialize)]
+pub(super) struct Head<'a> {
+    pub(super) source: &'a str,
+    pub(super) command: &'a str,
+    pub(super) pid: u32,
+    pub(super) host: &'a str,
+    pub(super) rank: Option<u32>,
+    /// Milliseconds since 1970: what `Date` takes.
+    pub(super) started: u64,
+    pub(super) end: u64,
+    pub(super) exited: bool,
+    /// Name, on a device, memory.
+    pub(super) kinds: Vec<(&'a str, bool, bool)>,
+    pub(super) names: &'a [String],
+    pub(super) streams: Vec<String>,
+    /// Function, file, line, library, of the program.
+    pub(super) frames: Vec<(&'a str, &'a str, u32, &'a str, bool)>,
+    pub(super) types: Vec<&'a str>,
+    pub(super) marks: Vec<HeadMark>,
+    pub(super) problems: &'a [String],
+    pub(super) left_out: LeftOut,
+    /// How many allocations the columns have.
+    pub(super) allocations: usize,
+    /// How many events: each allocation's begin, and its end where it has one.
+    pub(super) events: usize,
+    /// Nanoseconds of a unit of time.
+    pub(super) tick: u64,
+    /// Zero bits at the end of every address, which the column does not have.
+    pub(super) shift: u32,
+}
+
+/// A mark, at a position of the events that are kept.
+#[derive(Serialize)]
+pub(super) struct HeadMark {
+    time: u64,
+    /// The last event before it; -1: none.
+    position: i64,
+    what: &'static str,
+    context: u32,
+    device: u32,
+    bytes: u64,
+    site: u32,
+}
+
+/// The marks. `kept` is the number of kept events up to and including each event.
+pub(super) fn marks(run: &Run, order: &Order, kept: impl Fn(u32) -> i64) -> Vec<HeadMark> {
+    run.marks
+        .iter()
+        .map(|mark| {
+            let mut head = HeadMark {
+                time: mark.time,
+                position: order.at(mark.time).map_or(-1, &kept),
+                what: "",
+                context: 0,
+                device: 0,
+                bytes: 0,
+                site: 0,
+            };
+            match mark.kind {
+                MarkKind::ContextCreated { context, device } => {
+                    (head.what, head.context, head.device) = ("created", context, device);
+                }
+                MarkKind::ContextEnded { context } => {
+                    (head.what, head.context) = ("ended", context)
+                }
+                MarkKind::OutOfMemory { bytes, site } => {
+                    (head.what, head.bytes, head.site) = ("oom", bytes.min(MAX_SAFE), site);
+                }
+            }
+            head
+        })
+        .collect()
+}
+
+/// Frames, each once, and the column of call sites: for each the number of frames and their indices.
+pub(super) fn frames<'a>(
+    sites: &'a [CallSite],
+    columns: &mut Columns,
+) -> Vec<(&'a str, &'a str, u32, &'a str, bool)> {
+    let mut indices: HashMap<&Frame, u64> = HashMap::new();
+    let mut frames = Vec::new();
+    for site in sites {
+        columns.push(site.frames.len() as u64);
+        for frame in &site.frames {
+            let index = *indices.entry(frame).or_insert_with(|| {
+                frames.push((
+                    &*frame.function,
+                    &*frame.file,
+                    frame.line,
+                    &*frame.library,
+                    frame.in_app,
+                ));
+                frames.len() as u64 - 1
+            });
+            columns.push(index);
+        }
+    }
+    frames
+}

@@ -1,0 +1,187 @@
+//! Leaves out what is too small to see, where a run has more allocations than a page should.
+
+use super::order::{NEVER, Order};
+use crate::{FOREVER, MarkKind, Run};
+
+/// Which allocations a page has, and what is known of the others.
+pub(super) struct Kept {
+    /// By the index of [`Run::allocations`]; none: all.
+    pub(super) keep: Option<Vec<bool>>,
+    pub(super) left_out: LeftOut,
+}
+
+/// Allocations that a page does not have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub(super) struct LeftOut {
+    pub(super) count: u64,
+    /// Of all of them, one after the other.
+    pub(super) bytes: u64,
+    /// The longest life of one, in nanoseconds.
+    pub(super) longest: u64,
+    /// The most bytes that were alive of them at once: no curve of the page is lower than the true one by more.
+    pub(super) at_once: u64,
+}
+
+/// Keeps at most `limit` allocations, or as many as are alive at the peak, at an out-of-memory error or at the end.
+///
+/// What is left out has the smallest product of bytes and lifetime: the area that it would have in the timeline.
+pub(super) fn keep(run: &Run, order: &Order, limit: usize) -> Kept {
+    let all = run.allocations.len();
+    if all <= limit {
+        return Kept {
+            keep: None,
+            left_out: LeftOut::default(),
+        };
+    }
+    let mut keep = needed(run, order);
+    let needed = keep.iter().filter(|keep| **keep).count();
+    let mut rest: Vec<u32> = (0u32..)
+        .zip(&keep)
+        .filter(|(_, keep)| !**keep)
+        .map(|(index, _)| index)
+        .collect();
+    let area = |index: &u32| {
+        let allocation = &run.allocations[*index as usize];
+        u128::from(allocation.end.saturating_sub(allocation.start))
+            * u128::from(allocation.bytes.max(1))
+    };
+    let take = limit.saturating_sub(needed).min(rest.len());
+    if take > 0 && take < rest.len() {
+        rest.select_nth_unstable_by_key(take, |index| (std::cmp::Reverse(area(index)), *index));
+    }
+    for index in &rest[..take] {
+        keep[*index as usize] = true;
+    }
+    let left_out = left_out(run, order, &keep);
+    Kept {
+        keep: Some(keep),
+        left_out,
+    }
+}
+
+/// What is alive at a moment that the page names.
+fn needed(run: &Run, order: &Order) -> Vec<bool> {
+    let mut times: Vec<u64> = Vec::new();
+    times.extend(order.peak.map(|peak| peak.time));
+    times.extend(
+        run.marks
+            .iter()
+            .filter(|mark| matches!(mark.kind, MarkKind::OutOfMemory { .. }))
+            .map(|mark| mark.time),
+    );
+    times.sort_unstable();
+    times.dedup();
+    run.allocations
+        .iter()
+        .map(|allocation| {
+            let next = times.partition_point(|time| *time < allocation.start);
+            allocation.end == FOREVER || times.get(next).is_some_and(|time| *time < allocation.end)
+        })
+        .collect()
+}
+
+fn left_out(run: &Run, order: &Order, keep: &[bool]) -> LeftOut {
+    let mut sum = LeftOut::default();
+    let mut live = 0u64;
+    for event in &order.events {
+        if keep[event.allocation as usize] {
+            continue;
+        }
+        let allocation = &run.allocations[event.allocation as usize];
+        if event.is_free {
+            live = live.saturating_sub(allocation.bytes);
+        } else {
+            sum.count += 1;
+            sum.bytes = sum.bytes.saturating_add(allocation.bytes);
+            sum.longest = sum
+                .longest
+                .max(allocation.end.saturating_sub(allocation.start));
+            live = live.saturating_add(allocation.bytes);
+            sum.at_once = sum.at_once.max(live);
+        }
+    }
+    sum
+}
+
+/// The positions at which allocations begin and end, counted in the events that are kept, by the index of [`Run::allocations`].
+pub(super) fn positions(run: &Run, order: &Order) -> (Vec<u32>, Vec<u32>) {
+    let mut starts = vec![NEVER; run.allocations.len()];
+    let mut ends = vec![NEVER; run.allocations.len()];
+    for (position, event) in (0u32..).zip(&order.events) {
+        let side = if event.is_free {
+            &mut ends
+        } else {
+            &mut starts
+        };
+        side[event.allocation as usize] = position;
+    }
+    (starts, ends)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LeftOut, keep};
+    use crate::page::order::Order;
+    use crate::{Allocation, FOREVER, Kind, Run};
+
+    fn run(lives: &[(u64, u64, u64)]) -> Run {
+        Run {
+            kinds: vec![Kind {
+                name: "device".into(),
+                on_device: true,
+                is_memory: true,
+            }],
+            allocations: lives
+                .iter()
+                .map(|&(start, end, bytes)| Allocation {
+                    start,
+                    end,
+                    bytes,
+                    ..Allocation::default()
+                })
+                .collect(),
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn the_smallest_area_is_left_out_first() {
+        let run = run(&[
+            (0, 10, 100),
+            (20, 21, 5),
+            (22, 23, 7),
+            (30, FOREVER, 1),
+            (40, 90, 2),
+        ]);
+        let kept = keep(&run, &Order::of(&run), 3);
+        assert_eq!(kept.keep, Some(vec![true, false, false, true, true]));
+        assert_eq!(
+            kept.left_out,
+            LeftOut {
+                count: 2,
+                bytes: 12,
+                longest: 1,
+                at_once: 7
+            }
+        );
+    }
+
+    #[test]
+    fn what_is_alive_at_the_peak_or_the_end_is_kept_beyond_the_limit() {
+        let run = run(&[
+            (0, 10, 100),
+            (1, 10, 100),
+            (20, FOREVER, 1),
+            (21, FOREVER, 1),
+            (30, 31, 3),
+        ]);
+        let kept = keep(&run, &Order::of(&run), 1);
+        assert_eq!(kept.keep, Some(vec![true, true, true, true, false]));
+    }
+
+    #[test]
+    fn a_run_within_the_limit_is_kept_whole() {
+        let run = run(&[(0, 10, 100)]);
+        assert!(keep(&run, &Order::of(&run), 1).keep.is_none());
+    }
+}

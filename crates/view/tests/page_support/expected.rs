@@ -1,0 +1,86 @@
+//! What a page must show, computed from the run in the plainest way.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cuguard_view::{Allocation, FOREVER, Run};
+
+pub const PAGE: u64 = 2 << 20;
+
+pub fn on_device(run: &Run, allocation: &Allocation) -> bool {
+    run.kinds[usize::from(allocation.kind)].on_device
+}
+
+/// Device memory that is alive at a time.
+pub fn alive(run: &Run, time: u64) -> Vec<&Allocation> {
+    let at = |allocation: &&Allocation| {
+        on_device(run, allocation) && allocation.start <= time && time < allocation.end
+    };
+    run.allocations.iter().filter(at).collect()
+}
+
+pub fn bytes(allocations: &[&Allocation]) -> u64 {
+    allocations.iter().map(|allocation| allocation.bytes).sum()
+}
+
+/// The time and bytes of the peak: the use after each allocation, summed up anew.
+pub fn peak(run: &Run) -> (u64, u64) {
+    let mut peak = (0, 0);
+    for allocation in &run.allocations {
+        let now = bytes(&alive(run, allocation.start));
+        if now > peak.1 {
+            peak = (allocation.start, now);
+        }
+    }
+    peak
+}
+
+/// Bytes and count by a property.
+pub fn groups<K: Ord>(
+    allocations: &[&Allocation],
+    key: impl Fn(&Allocation) -> K,
+) -> BTreeMap<K, (u64, u64)> {
+    let mut groups = BTreeMap::new();
+    for allocation in allocations {
+        let sum = groups.entry(key(allocation)).or_insert((0, 0));
+        sum.0 += allocation.bytes;
+        sum.1 += 1;
+    }
+    groups
+}
+
+pub fn never_freed(run: &Run) -> Vec<&Allocation> {
+    run.allocations
+        .iter()
+        .filter(|allocation| allocation.end == FOREVER)
+        .collect()
+}
+
+/// The pages that allocations touch.
+pub fn pages<'a>(
+    run: &Run,
+    allocations: impl IntoIterator<Item = &'a Allocation>,
+) -> BTreeSet<u64> {
+    let on_device = allocations
+        .into_iter()
+        .filter(|allocation| on_device(run, allocation) && allocation.bytes > 0);
+    on_device
+        .flat_map(|allocation| {
+            allocation.address / PAGE..=(allocation.address + allocation.bytes - 1) / PAGE
+        })
+        .collect()
+}
+
+/// The longest row of neighbouring pages.
+pub fn longest_row(pages: &BTreeSet<u64>) -> u64 {
+    let (mut longest, mut length, mut before) = (0, 0, None);
+    for page in pages {
+        length = if before == Some(page - 1) {
+            length + 1
+        } else {
+            1
+        };
+        longest = longest.max(length);
+        before = Some(*page);
+    }
+    longest
+}
