@@ -46,7 +46,7 @@
 //!
 //! The root has what most programs name. The rest is in [`context`], [`device`], [`memory`], [`stream`], [`code`],
 //! [`graph`] and [`scope`]; leak reports are in [`report`] and [`snapshot`], out-of-memory errors in [`oom`], assertions for
-//! tests in [`test`].
+//! tests in [`test`](mod@test).
 //!
 //! # Guide
 //!
