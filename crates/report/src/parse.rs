@@ -8,7 +8,6 @@ use cuguard_registry::MAX_DEPTH;
 use crate::format::ReportMode;
 use crate::pattern::FilePattern;
 use crate::problem::{Problem, VALUES};
-use crate::recording;
 use crate::settings::{Colour, ReportSettings};
 
 /// The environment variable.
@@ -86,10 +85,7 @@ fn parse(list: &str) -> Parsed {
     if parsed.record {
         // The file is that of the recording, wherever it stands in the list.
         let settings = &mut parsed.settings;
-        settings.record = settings
-            .file
-            .take()
-            .or(FilePattern::new(recording::FILE).ok());
+        settings.record = settings.file.take().or(FilePattern::of_recording().ok());
     }
     parsed
 }

@@ -47,6 +47,11 @@ impl FilePattern {
         })
     }
 
+    /// The file of a recording, where none is set.
+    pub(crate) fn of_recording() -> Result<Self, PatternError> {
+        Self::new("cuguard-%p.cgr")
+    }
+
     /// The file for this process and this context.
     pub(crate) fn path(&self, process: u32, context: u64) -> PathBuf {
         // `new` checked the pattern.

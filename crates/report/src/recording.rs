@@ -12,9 +12,6 @@ use crate::pattern::{self, FilePattern, PatternError};
 use crate::settings::ReportSettings;
 use crate::symbols::Symbols;
 
-/// The file of a recording, where none is set.
-pub(crate) const FILE: &str = "cuguard-%p.cgr";
-
 /// The size limit has no effect below: so much every recording may have.
 const LEAST_LIMIT: u64 = 1 << 20;
 
