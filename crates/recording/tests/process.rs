@@ -275,10 +275,8 @@ fn a_file_that_cannot_grow_ends_the_recording_and_not_the_process() {
             rlim_max: 2 << 20,
         };
         // SAFETY: a valid structure. The kernel would end this process with SIGXFSZ beyond the limit.
-        assert_eq!(
-            unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) },
-            0
-        );
+        let code = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+        assert_eq!(code, 0);
         for pair in 0..1_000_000_u64 {
             allocate(1, pair << 9);
         }
