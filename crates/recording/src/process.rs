@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
+use std::time::{Duration, Instant};
 
 use cuguard_sync::process::is_forked;
 
@@ -102,14 +103,19 @@ fn with_cursor(writer: &'static Writer, use_it: impl Fn(&mut Cursor)) {
     }
 }
 
+/// How long a thread waits for the cursor that threads share, before its event counts as dropped.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 #[cold]
 fn with_shared_cursor(writer: &'static Writer, use_it: impl Fn(&mut Cursor)) {
-    // A thread that ends may wait here. A signal handler may not: it may have interrupted the holder.
-    for _ in 0..1000 {
+    // With a limit: a signal handler may have interrupted the holder. It is held for less than a microsecond, but the
+    // holder may be preempted.
+    let until = Instant::now() + PATIENCE;
+    loop {
         match SHARED.try_lock() {
             Ok(mut cursor) => return use_it(cursor.get_or_insert_with(|| Cursor::new(writer))),
-            Err(TryLockError::Poisoned(_)) => break,
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+            Err(TryLockError::WouldBlock) if Instant::now() < until => std::thread::yield_now(),
+            Err(_) => break,
         }
     }
     writer.drop_event();

@@ -218,24 +218,27 @@ fn threads_record_side_by_side_also_while_they_end() {
             }
         }
         thread_local!(static AT_END: std::cell::RefCell<Vec<AtEnd>> = const { std::cell::RefCell::new(Vec::new()) });
-        std::thread::scope(|scope| {
-            for thread in 1..=64 {
-                scope.spawn(move || {
-                    // Half of them before the first event, half after: locals are dropped in an order of their own.
-                    let late = || AT_END.with(|list| list.borrow_mut().push(AtEnd(thread)));
-                    if thread % 2 == 0 {
-                        late();
-                    }
-                    for pair in 0..2000 {
-                        allocate(thread, u64::from(thread) << 32 | pair << 9);
-                        free(thread, u64::from(thread) << 32 | pair << 9);
-                    }
-                    if thread % 2 == 1 {
-                        late();
-                    }
-                });
+        let work = |thread: u32| {
+            // Half of them before the first event, half after: locals are dropped in an order of their own.
+            let late = || AT_END.with(|list| list.borrow_mut().push(AtEnd(thread)));
+            if thread.is_multiple_of(2) {
+                late();
             }
-        });
+            for pair in 0..2000 {
+                allocate(thread, u64::from(thread) << 32 | pair << 9);
+                free(thread, u64::from(thread) << 32 | pair << 9);
+            }
+            if !thread.is_multiple_of(2) {
+                late();
+            }
+        };
+        // Joined, and not scoped: a scope ends before the locals of its threads are dropped.
+        let threads: Vec<_> = (1..=64)
+            .map(|thread| std::thread::spawn(move || work(thread)))
+            .collect();
+        for thread in threads {
+            thread.join().unwrap();
+        }
         note_exit(clock::nanoseconds());
         // No event is recorded any more.
         assert!(!is_on());
@@ -272,10 +275,8 @@ fn a_file_that_cannot_grow_ends_the_recording_and_not_the_process() {
             rlim_max: 2 << 20,
         };
         // SAFETY: a valid structure. The kernel would end this process with SIGXFSZ beyond the limit.
-        assert_eq!(
-            unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) },
-            0
-        );
+        let code = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+        assert_eq!(code, 0);
         for pair in 0..1_000_000_u64 {
             allocate(1, pair << 9);
         }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use cuguard_registry::MAX_DEPTH;
 
 use crate::format::ReportMode;
-use crate::pattern::{FilePattern, RECORDING};
+use crate::pattern::FilePattern;
 use crate::problem::{Problem, VALUES};
 use crate::settings::{Colour, ReportSettings};
 
@@ -85,7 +85,7 @@ fn parse(list: &str) -> Parsed {
     if parsed.record {
         // The file is that of the recording, wherever it stands in the list.
         let settings = &mut parsed.settings;
-        settings.record = settings.file.take().or(FilePattern::new(RECORDING).ok());
+        settings.record = settings.file.take().or(FilePattern::of_recording().ok());
     }
     parsed
 }

@@ -2,9 +2,6 @@
 
 use std::path::PathBuf;
 
-/// The file of a recording, where none is set.
-pub(crate) const RECORDING: &str = "cuguard-%p.cgr";
-
 /// A file name in which `%p` stands for the process id, `%c` for the number of the context, `%h` for the name of the
 /// machine, `%r` for the rank and `%%` for a percent sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,6 +45,11 @@ impl FilePattern {
         Ok(Self {
             text: text.to_owned(),
         })
+    }
+
+    /// The file of a recording, where none is set.
+    pub(crate) fn of_recording() -> Result<Self, PatternError> {
+        Self::new("cuguard-%p.cgr")
     }
 
     /// The file for this process and this context.

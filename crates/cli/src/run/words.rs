@@ -386,7 +386,7 @@ mod tests {
             ),
             (
                 ["--output", "/a%q"],
-                "--output /a%q: cannot use \"file=/a%q\": %q means nothing; %p is the process id, %c the context, %% a percent sign",
+                "--output /a%q: cannot use \"file=/a%q\": %q means nothing; %p is the process id, %c the context, %h the machine, %r the rank, %% a percent sign",
             ),
             (
                 ["--suppress", "/does/not/exist"],

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -80,7 +81,11 @@ struct Retired {
 
 #[derive(Debug)]
 struct Inner {
+    /// Used only while it is this file: see [`Inner::check_descriptor`].
     file: File,
+    /// Device and inode.
+    identity: (u64, u64),
+    path: PathBuf,
     header: &'static mut [u8],
     /// Chunks of the file that were never handed out.
     free: std::slice::ChunksExactMut<'static, u8>,
@@ -126,6 +131,9 @@ impl ChunkFile {
         header[header::VERSION..][..4].copy_from_slice(&format::VERSION.to_le_bytes());
         header[..8].copy_from_slice(format::MAGIC);
         let inner = Inner {
+            identity: identity(&file)?,
+            // The program may change its folder.
+            path: std::path::absolute(&path)?,
             file,
             header,
             free: free.chunks_exact_mut(chunk_size as usize),
@@ -232,7 +240,9 @@ impl ChunkFile {
             inner.is_closed = true;
             inner.free = <&mut [u8]>::default().chunks_exact_mut(1);
             // Beyond all chunks that were handed out. A longer file is as good.
-            let _ = inner.file.set_len(inner.used);
+            if inner.check_descriptor().is_ok() {
+                let _ = inner.file.set_len(inner.used);
+            }
         }
     }
 }
@@ -256,7 +266,26 @@ impl Inner {
         Ok(Chunk::begin(bytes, kind, self.sequence))
     }
 
+    /// Opens the file again if the program has closed its descriptor: some close all that they do not know, and the next file
+    /// that they open has the same number.
+    fn check_descriptor(&mut self) -> io::Result<()> {
+        if identity(&self.file).is_ok_and(|identity| identity == self.identity) {
+            return Ok(());
+        }
+        let file = OpenOptions::new().read(true).write(true).open(&self.path)?;
+        if identity(&file)? != self.identity {
+            let text =
+                "the program closed the descriptor of the recording, whose file was replaced since";
+            return Err(io::Error::new(io::ErrorKind::NotFound, text));
+        }
+        let _ = mapped::lock(&file);
+        // Not closed: the number is of a file of the program.
+        std::mem::forget(std::mem::replace(&mut self.file, file));
+        Ok(())
+    }
+
     fn grow(&mut self, chunk_size: u64) -> io::Result<()> {
+        self.check_descriptor()?;
         let step = (self.length / 2).clamp(MIN_STEP, MAX_STEP).max(chunk_size);
         let large = step.next_multiple_of(chunk_size);
         // Where the disk has no room for a large step it may have it for one chunk.
@@ -272,6 +301,12 @@ impl Inner {
         self.length += step;
         Ok(())
     }
+}
+
+/// Device and inode.
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata()
+        .map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// Creates a file that no other process uses.
@@ -315,4 +350,39 @@ fn open(path: &Path, replace: bool) -> io::Result<(File, PathBuf)> {
 fn is_in_use(path: &Path) -> bool {
     let would_block = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
     File::open(path).is_ok_and(|file| mapped::lock(&file).is_err_and(would_block))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, File};
+
+    use super::{ChunkFile, mapped};
+    use crate::options::Options;
+
+    /// A program closes descriptors that it does not know, and opens a file of its own that gets the number.
+    #[test]
+    fn a_file_of_the_program_with_the_same_descriptor_is_left_alone() {
+        let name = |end: &str| {
+            let name = format!("cuguard-descriptor-{end}-{}", std::process::id());
+            std::env::temp_dir().join(name)
+        };
+        let (own, other) = (name("own"), name("other"));
+        fs::write(&other, "of the program").unwrap();
+        let (file, _) = ChunkFile::create(&Options::new(&own), b"").unwrap();
+        mapped::replace_descriptor(&file.lock().file, &File::open(&other).unwrap());
+        let before = file.lock().length;
+        let mut chunks = Vec::new();
+        while file.lock().length == before {
+            chunks.push(file.definitions().unwrap());
+        }
+        file.close();
+        assert_eq!(fs::read(&other).unwrap(), b"of the program");
+        assert_eq!(fs::metadata(&own).unwrap().len(), file.lock().used);
+        assert!(file.lock().used > before);
+
+        mapped::replace_descriptor(&file.lock().file, &File::open(&other).unwrap());
+        fs::remove_file(&own).unwrap();
+        assert!(file.lock().check_descriptor().is_err());
+        fs::remove_file(&other).unwrap();
+    }
 }

@@ -114,3 +114,11 @@ pub(crate) fn on_fork(handler: extern "C" fn()) {
 fn handler_type(handler: extern "C" fn()) -> unsafe extern "C" fn() {
     handler
 }
+
+/// Makes the descriptor of `file` one of `other`, as a program does that closes all descriptors.
+#[cfg(test)]
+pub(super) fn replace_descriptor(file: &File, other: &File) {
+    // SAFETY: both are open; what `file` was is not used by this number any more.
+    let code = unsafe { libc::dup2(other.as_raw_fd(), file.as_raw_fd()) };
+    assert_eq!(code, file.as_raw_fd());
+}
