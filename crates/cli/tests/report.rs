@@ -210,6 +210,10 @@ fn folded_stacks_flame_graphs_and_profiles() {
     );
     let bytes = fs::read(&profile).expect("it is written");
     assert_eq!(bytes[..2], [0x1f, 0x8b]);
+    let page = folder.path("a.html");
+    assert_eq!(shown(&["report", &file, "--html", &page]), "");
+    let page = fs::read_to_string(&page).expect("it is written");
+    assert!(page.starts_with("<!DOCTYPE html>") && page.ends_with("</html>\n"));
     // Nothing is alive: no picture, and the old one stays.
     let (code, error) = refused(&["report", &file, "--at", "0%", "--flamegraph", &svg]);
     assert_eq!(code, 2);

@@ -66,10 +66,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
         let dice = random >> 33;
-        let what = match number % 2 == 0 || alive.is_empty() {
+        let what = match number.is_multiple_of(2) || alive.is_empty() {
             true => {
                 let address = 0x7f00_0000_0000 + number * 512;
-                if dice % 16 != 0 {
+                if !dice.is_multiple_of(16) {
                     alive.push_back(address);
                 }
                 What::Allocated {

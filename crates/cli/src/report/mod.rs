@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use cuguard_view::{
     At, By, Frames, Look, Moment, Overview, Ranks, Run, SymbolOptions, ViewError, flamegraph,
-    folded, json, open, pprof, text,
+    folded, json, open, page, pprof, text,
 };
 
 pub(crate) use progress::Progress;
@@ -65,6 +65,10 @@ pub(crate) struct Options {
     /// Write a profile for pprof and speedscope (.pb.gz) to this file
     #[arg(long, value_name = "OUT")]
     pprof: Option<PathBuf>,
+
+    /// Write a page with timeline, flame graph, table and memory map to this file: one HTML file, which needs no network
+    #[arg(long, value_name = "OUT")]
+    html: Option<PathBuf>,
 }
 
 /// Options that `cuguard diff` has too.
@@ -108,6 +112,7 @@ Examples:
   cuguard report run.cgr --at oom --top 3           the three largest call sites when memory ran out
   cuguard report run.cgr --flamegraph peak.svg      a flame graph of the peak
   cuguard report run.cgr --pprof peak.pb.gz         for `go tool pprof` and speedscope
+  cuguard report run.cgr --html run.html            a page to look at in a browser
   cuguard report rank-*.cgr                         the ranks of a job side by side
 
 Exit codes:
@@ -195,6 +200,16 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
         progress.stage("writing the profile");
         to_file(path, |out| pprof(&moments, frames, out))?;
     }
+    if let Some(path) = &options.html {
+        progress.stage("writing the page");
+        to_file(path, |out| {
+            let written = page::write(runs, out, &page::Options::default());
+            written.map_err(|error| ViewError::Write {
+                what: "page",
+                error,
+            })
+        })?;
+    }
     let look = Look {
         by: options.by,
         top: options.top,
@@ -204,7 +219,8 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
         top: Some(options.top.unwrap_or(TOP)),
         ..look
     };
-    let to_files = options.flamegraph.is_some() || options.pprof.is_some();
+    let files = [&options.flamegraph, &options.pprof, &options.html];
+    let to_files = files.iter().any(|file| file.is_some());
     let output = if options.json {
         json(&overviews, look)
     } else if options.folded {

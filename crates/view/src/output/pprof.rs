@@ -14,12 +14,13 @@ use crate::look::{Frames, UNKNOWN};
 use crate::moment::Moment;
 use crate::run::{Allocation, Frame, Run};
 
-/// The types of a sample's values, named as in heap profiles of Go, which pprof and speedscope know.
+/// The types of a sample's values, named and in the order of heap profiles of Go: pprof knows these names, and speedscope
+/// shows the last.
 const TYPES: [(&str, &str); 4] = [
-    ("inuse_objects", "count"),
-    ("inuse_space", "bytes"),
     ("alloc_objects", "count"),
     ("alloc_space", "bytes"),
+    ("inuse_objects", "count"),
+    ("inuse_space", "bytes"),
 ];
 
 /// Writes a profile, compressed with gzip, as pprof and speedscope open it: what was alive, and what was ever allocated
@@ -144,7 +145,7 @@ impl Builder {
             let stack = stacks.entry(site);
             let stack = stack.or_insert_with(|| self.stack(run, site, frames));
             let location_id = stack.clone();
-            let values = [alive.count, alive.bytes, allocated.count, allocated.bytes];
+            let values = [allocated.count, allocated.bytes, alive.count, alive.bytes];
             let kind = run
                 .kinds
                 .get(usize::from(kind))
@@ -334,7 +335,7 @@ mod tests {
         };
         let expected = [
             row("unknown call site:0", [1, 80, 1, 80], "kind=device"),
-            row("load:1 main:9", [1, 20, 2, 30], "kind=device"),
+            row("load:1 main:9", [2, 30, 1, 20], "kind=device"),
             row("load:2 main:9", [1, 40, 1, 40], "kind=device label=weights"),
         ];
         assert_eq!(samples(&profile), expected);
