@@ -5,6 +5,8 @@
 
 mod plan;
 mod relocate;
+#[cfg(test)]
+mod tests;
 
 use crate::driver::Driver;
 use crate::size::PAGE;
