@@ -66,6 +66,23 @@ fn a_pool_is_destroyed_while_another_guard_captures() -> Result<()> {
     Ok(())
 }
 
+/// Teardown destroys streams before pools: nothing is recorded in them any more, also where a block escaped.
+#[test]
+fn idle_memory_of_destroyed_streams_is_released() -> Result<()> {
+    let _turn = turn();
+    let other = context()?;
+    let context = Context::new(0)?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let escaped = take(&pool.on(&stream), MIB)?.into_raw();
+    drop(take(&pool.on(&stream), 8 * MIB)?);
+    let before = other.memory()?.free;
+    context.close()?;
+    let after = other.memory()?.free;
+    assert_eq!(after, before + (8 << 20), "all but {escaped:#x}");
+    drop((pool, stream));
+    Ok(())
+}
+
 /// Other code captures a stream that is known: a compaction fails, and does not end the capture.
 #[test]
 fn a_compaction_does_not_end_a_capture_of_other_code() -> Result<()> {

@@ -120,6 +120,35 @@ fn a_stream_that_ended_without_an_event_is_waited_for() -> Result<()> {
     Ok(())
 }
 
+/// The same for a pool whose guard is dropped.
+#[test]
+fn a_dropped_pool_of_a_stream_that_ended_without_an_event_is_waited_for() -> Result<()> {
+    if !simulated("a_dropped_pool_of_a_stream_that_ended_without_an_event_is_waited_for") {
+        return Ok(());
+    }
+    let _turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let last = take(&pool.on(&stream), 32 * MIB)?;
+    let in_the_way = room::leave(&context, 8 * MIB)?;
+    let (say, done) = channel();
+    let (go, wait) = channel::<()>();
+    let bound = context.make_current()?;
+    stream
+        .add_callback(Box::new(move || {
+            wait.recv().unwrap();
+            drop(last);
+            say.send(()).unwrap();
+        }))
+        .unwrap();
+    drop((bound, stream, pool));
+    go.send(()).unwrap();
+    done.recv().unwrap();
+    let large = room::take(&context, 24 * MIB)?;
+    drop((large, in_the_way));
+    Ok(())
+}
+
 /// Two guards of the same context of the driver: the allocation of one merges the pages of the other's pool.
 #[test]
 fn pages_of_another_guard_of_the_context_are_merged() -> Result<()> {

@@ -175,6 +175,11 @@ impl PoolList {
         self.entries().into_iter().filter_map(of).collect()
     }
 
+    /// Whether streams ended without a point, also those of pools whose guards were dropped.
+    pub(crate) fn has_unfinished_streams(&self) -> bool {
+        !self.unfinished().is_empty()
+    }
+
     /// Whether there ever was a pool.
     #[inline]
     pub(crate) fn any(&self) -> bool {

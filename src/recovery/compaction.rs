@@ -118,22 +118,24 @@ pub(super) fn wait_for_ended_streams(
     limit: Option<u64>,
     until: Option<Instant>,
 ) -> bool {
-    let mut waiting: Vec<Arc<ContextState>> = Vec::new();
-    for (owner, pool) in pools(state) {
-        // It stops operations: other contexts run on.
-        if owner.context == state.context
-            && limit.is_none_or(|limit| pool.settings().limit == limit)
-            && owner
-                .try_enter()
-                .is_some_and(|_inside| pool.has_unfinished_streams())
-        {
-            waiting.push(owner);
-        }
-    }
+    // It stops operations: other contexts run on.
+    let mut guards = on_device(state.device);
+    guards.retain(|other| other.context == state.context);
     // One wait is for all guards of the context.
-    waiting
-        .first()
-        .is_some_and(|owner| pool_compaction::wait_for_ended_streams(owner, until))
+    let waits = guards.into_iter().find(|owner| {
+        let Some(_inside) = owner.try_enter() else {
+            return false;
+        };
+        let pools = owner.pools_of_cuguard();
+        match limit {
+            None => pools.has_unfinished_streams(),
+            Some(limit) => pools
+                .all()
+                .iter()
+                .any(|pool| pool.settings().limit == limit && pool.has_unfinished_streams()),
+        }
+    });
+    waits.is_some_and(|owner| pool_compaction::wait_for_ended_streams(&owner, until))
 }
 
 /// What the pools hold, for the diagnosis.
