@@ -46,6 +46,7 @@ mod live_bytes;
 #[cfg(test)]
 mod model_tests;
 mod names;
+mod observe;
 mod origin;
 mod pages;
 mod peak;

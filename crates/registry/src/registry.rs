@@ -14,22 +14,20 @@ use dashmap::mapref::entry::Entry as Slot;
 use crate::addressed::Addressed;
 use crate::call_site::{self, MAX_DEPTH};
 use crate::caller;
-use crate::collect::{self, RecordingMode};
+use crate::collect;
 use crate::counters::{Amount, Counters, Totals};
 use crate::destroyed::Destroyed;
 use crate::failed_free::FailedFree;
-use crate::group::Fate;
 use crate::hash::{BuildMixHasher, BuildSlotHasher, SLOT_SHARDS};
 use crate::kind::{Kind, Level};
 use crate::late::Late;
 use crate::names;
-use crate::pages::PAGE;
 use crate::recent::{RecentRecords, Removed};
 use crate::record::{Entry, Key, Record};
 use crate::recorder;
 use crate::sampling::Sampling;
-use crate::snapshot::{ContextInfo, FailedCall, FailedFreeGroup, Snapshot};
-use crate::usage::{Baseline, MemoryUsage, UsageBuilder};
+use crate::snapshot::{FailedCall, FailedFreeGroup};
+use crate::usage::Baseline;
 use crate::watches::{WATCHED, Watches};
 
 /// Few resources escape.
@@ -59,12 +57,12 @@ pub struct Registry {
     pub(crate) destroyed: Destroyed,
     /// What is kept of records under keys by address alone; without those there is none.
     pub(crate) addressed: OnceLock<Box<Addressed>>,
-    failed: Mutex<Vec<FailedFree>>,
-    late: Arc<Late>,
+    pub(crate) failed: Mutex<Vec<FailedFree>>,
+    pub(crate) late: Arc<Late>,
     broken: OnceLock<FailedCall>,
     not_released: OnceLock<FailedCall>,
-    baseline: Mutex<Option<Baseline>>,
-    created: Duration,
+    pub(crate) baseline: Mutex<Option<Baseline>>,
+    pub(crate) created: Duration,
     /// The [`Level`], and [`WATCHED`].
     level: AtomicU8,
     pub(crate) watches: Watches,
@@ -74,7 +72,7 @@ pub struct Registry {
     pub(crate) ever_recorded: AtomicBool,
     /// Whether anything was ever allocated without a record. Otherwise an unknown key is not ours, and
     /// the counters stay as they are.
-    ever_unrecorded: AtomicBool,
+    pub(crate) ever_unrecorded: AtomicBool,
     /// The number of the context in recordings; 0 where each record has its own.
     context: AtomicU32,
 }
@@ -498,110 +496,6 @@ impl Registry {
     pub fn totals(&self, kind: Kind) -> Totals {
         self.counters.totals(kind)
     }
-
-    /// Visits every record, in no order. `visit` must not call this registry.
-    pub fn for_each(&self, mut visit: impl FnMut(&Key, &Record)) {
-        // `retain` although nothing is removed: the map's iterator counts references for each record,
-        // which takes longer than adding it up.
-        self.flushed().retain(|key, record| {
-            visit(key, record);
-            true
-        });
-    }
-
-    fn usage(&self) -> UsageBuilder {
-        let mut usage = UsageBuilder::new(self.created, caller::now());
-        self.for_each(|key, record| usage.add(key, record));
-        usage
-    }
-
-    fn is_complete(&self) -> bool {
-        !self.ever_unrecorded.load(Relaxed)
-    }
-
-    /// Remembers what is held now, so that [`memory_usage`](Self::memory_usage) returns growth since.
-    pub fn mark_baseline(&self) {
-        if !is_forked() {
-            let baseline = self.usage().into_baseline();
-            *lock(&self.baseline) = Some(baseline);
-        }
-    }
-
-    /// What is held by each call site, how it grew, and how device memory lies in pages.
-    pub fn memory_usage(&self) -> MemoryUsage {
-        let usage = self.usage();
-        let live = |kind| self.totals(kind).live();
-        let baseline = lock(&self.baseline);
-        usage.by_site(baseline.as_ref(), self.sample(), live, self.is_complete())
-    }
-
-    /// [`memory_usage`](Self::memory_usage) without call sites.
-    pub fn memory_usage_by_kind(&self) -> MemoryUsage {
-        self.usage().by_kind(self.is_complete())
-    }
-
-    /// Visits address and size of the device memory blocks that share pages, but for escaped ones.
-    pub(crate) fn for_small_blocks(&self, mut visit: impl FnMut(u64, u64)) {
-        self.for_each(|key, record| {
-            let bytes = record.bytes();
-            if key.kind == Kind::Device && bytes < PAGE && !record.is_escaped() {
-                visit(key.address, bytes);
-            }
-        });
-    }
-
-    /// Everything that is known, as plain data. Other threads may continue: what they allocate or free
-    /// meanwhile is in it or not. In a forked child it has totals only.
-    pub fn snapshot(&self, info: ContextInfo) -> Snapshot {
-        self.snapshot_with(info, |_, _| (Fate::Unclassified, None))
-    }
-
-    /// [`snapshot`](Self::snapshot), with what `classify` says of each record: groups are kept apart by it. The text is
-    /// where the resource is reachable from; each distinct one is kept for the life of the process. `classify` must not
-    /// call this registry.
-    ///
-    /// ```
-    /// use cuguard_registry::{ContextInfo, Entry, Fate, Key, Kind, Level, Registry};
-    ///
-    /// let registry = Registry::new(Level::Stacks, 32);
-    /// for address in [0x1000, 0x2000] {
-    ///     let entry = Entry { bytes: 16, ..Entry::of_handle("") };
-    ///     registry.insert_stack(Key::by_address(Kind::Device, address), entry, &[7], 1);
-    /// }
-    /// let snapshot = registry.snapshot_with(ContextInfo::default(), |key, _| match key.address {
-    ///     0x1000 => (Fate::Lost, None),
-    ///     _ => (Fate::Reachable, Some("the heap")),
-    /// });
-    /// let fates: Vec<_> = snapshot.live.iter().map(|group| (group.fate, group.holder)).collect();
-    /// assert_eq!(fates, [(Fate::Lost, None), (Fate::Reachable, Some("the heap"))]);
-    /// ```
-    pub fn snapshot_with<'a>(
-        &self,
-        info: ContextInfo,
-        mut classify: impl FnMut(&Key, &Record) -> (Fate, Option<&'a str>),
-    ) -> Snapshot {
-        let totals = Kind::ALL.iter().map(|kind| (*kind, self.totals(*kind)));
-        let totals = totals.collect();
-        let mut groups = collect::Groups::default();
-        let (mut failed, mut late_drops) = (Vec::new(), Vec::new());
-        if !is_forked() {
-            self.for_each(|key, record| {
-                let (fate, holder) = classify(key, record);
-                groups.add_classified(key, record, fate, names::intern(holder.unwrap_or_default()));
-            });
-            failed.clone_from(&lock(&self.failed));
-            late_drops = self.late.drops();
-        }
-        let mode = RecordingMode {
-            level: self.level(),
-            sample: self.sample(),
-        };
-        Snapshot {
-            late_drops,
-            broken: self.broken(),
-            ..groups.into_snapshot(info, mode, totals, &failed)
-        }
-    }
 }
 
 /// Sets a flag that is mostly set already: reading it does not invalidate other threads' cache lines.
@@ -611,6 +505,6 @@ pub(crate) fn set(flag: &AtomicBool) {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
