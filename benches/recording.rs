@@ -3,14 +3,15 @@
 //!     cargo bench --bench recording
 //!
 //! A process records from its first context to its end, so each way is measured in child processes of this program, which
-//! take turns: a slow moment of the machine hits both. Each line is one figure, as `name=value`.
+//! take turns: a slow moment of the machine hits both. The blocks are of a [`Pool`], which makes no driver call for them:
+//! what the driver takes would hide the difference. Each line is one figure, as `name=value`.
 
 use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use cuguard::{Context, DeviceBuffer, Level, Stream};
+use cuguard::{Context, DeviceBuffer, Level, Pool, Stream};
 use cuguard_recording::Recording;
 
 /// Set in a child: how many pairs it makes.
@@ -31,7 +32,8 @@ fn measure(pattern: &str, pairs: usize) -> Outcome {
     let alive = PATTERNS.iter().find(|(name, _)| *name == pattern);
     let (_, alive) = alive.ok_or("an unknown pattern")?;
     let context = Context::builder().level(Level::Stacks).build()?;
-    let stream = Stream::new(&context)?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let source = pool.on(&stream);
     let _bound = context.make_current()?;
     let mut blocks: Vec<Option<DeviceBuffer<u8>>> = (0..*alive).map(|_| None).collect();
     let mut run = |count: usize| -> Outcome<f64> {
@@ -40,11 +42,8 @@ fn measure(pattern: &str, pairs: usize) -> Outcome {
             let place = step.wrapping_mul(0x9e37_79b9) % blocks.len();
             blocks[place] = None;
             // SAFETY: nothing reads the memory.
-            let block = unsafe { DeviceBuffer::uninitialized_on(&stream, size(step)) }?;
+            let block = unsafe { DeviceBuffer::uninitialized_in(&source, size(step)) }?;
             blocks[place] = Some(black_box(block));
-            if step % 256 == 0 {
-                stream.synchronize()?;
-            }
         }
         Ok(begin.elapsed().as_nanos() as f64 / count as f64)
     };
