@@ -7,10 +7,11 @@ use std::fmt::Write;
 use cuguard_report::ByteSize;
 use serde_json::{Value, json};
 
+use crate::amount::Amount;
 use crate::diff::{Identity, by_identity};
 use crate::json_parts::{clamped, identity, stack};
 use crate::look::Look;
-use crate::run::CallSite;
+use crate::run::{Allocation, CallSite, Run};
 use crate::stack_text::{difference, stack as stack_text};
 use crate::summary::Overview;
 use crate::words::printable;
@@ -93,7 +94,7 @@ impl<'r> Ranks<'r> {
             (Reverse(row.difference.unsigned_abs()), name)
         });
         let differences = match rows.first() {
-            Some(first) => differences(overviews, first.overview),
+            Some(first) => differences(overviews, first.overview, on_device),
             None => Vec::new(),
         };
         Self {
@@ -230,11 +231,24 @@ fn median(mut numbers: Vec<u64>) -> u64 {
 type Held<'r> = (&'r CallSite, Vec<(bool, u64)>);
 
 /// The call sites of which one run has another amount than the median.
-fn differences<'r>(overviews: &'r [Overview<'r>], one: &Overview<'r>) -> Vec<Difference<'r>> {
+///
+/// It compares what the table of runs compares: device memory, or all memory.
+fn differences<'r>(
+    overviews: &'r [Overview<'r>],
+    one: &Overview<'r>,
+    on_device: bool,
+) -> Vec<Difference<'r>> {
+    let measure = |run: &Run, allocation: &Allocation| match on_device {
+        true => Amount {
+            count: 1,
+            bytes: run.device_bytes(allocation),
+        },
+        false => run.amount(allocation),
+    };
     let mut sites: BTreeMap<(Identity, Vec<u32>), Held<'r>> = BTreeMap::new();
     for overview in overviews {
         let is_one = std::ptr::eq(overview, one);
-        for (identity, by_lines) in by_identity(&overview.moment) {
+        for (identity, by_lines) in by_identity(&overview.moment, measure) {
             for (lines, place) in by_lines {
                 let entry = sites.entry((identity.clone(), lines));
                 let entry = entry.or_insert((place.site, Vec::new()));

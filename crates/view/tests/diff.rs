@@ -1,7 +1,8 @@
 //! Differences of two runs: call sites of two builds are matched.
 
 use cuguard_view::{
-    Allocation, At, CallSite, FOREVER, Frame, Frames, Kind, Look, Match, Run, diff, moment,
+    Allocation, At, CallSite, FOREVER, Frame, Frames, Kind, Look, Match, Overview, Ranks, Run,
+    diff, moment,
 };
 
 /// A call site: functions with lines, innermost first.
@@ -146,4 +147,45 @@ fn text_and_json_have_the_largest_differences_in_either_direction() {
         json.contains("\"bytes\":-100") && json.contains("\"changes_not_shown\":1"),
         "{json}"
     );
+}
+
+/// The table and its reasons are of one memory: pinned memory does not explain a difference of device memory.
+#[test]
+fn ranks_explain_what_they_compare() {
+    let kind = |name: &str, on_device| Kind {
+        name: name.to_owned(),
+        on_device,
+        is_memory: true,
+    };
+    let block = |site, kind, bytes| Allocation {
+        end: FOREVER,
+        bytes,
+        site,
+        kind,
+        ..Allocation::default()
+    };
+    let rank = |rank, device, pinned| Run {
+        rank: Some(rank),
+        kinds: vec![kind("device", true), kind("pinned", false)],
+        sites: vec![
+            CallSite::default(),
+            site(&[("load", 1)]),
+            site(&[("stage", 2)]),
+        ],
+        allocations: vec![block(1, 0, device), block(2, 1, pinned)],
+        ..Run::default()
+    };
+    let runs = [rank(0, 100, 1), rank(1, 100, 1), rank(2, 150, 5000)];
+    let overviews: Vec<_> = runs
+        .iter()
+        .map(|run| Overview::new(run, At::Exit).expect("every run has an end"))
+        .collect();
+    let ranks = Ranks::new(&overviews);
+    assert_eq!(ranks.rows[0].difference, 50);
+    let rows: Vec<_> = ranks
+        .differences
+        .iter()
+        .map(|row| (&*row.site.frames[0].function, row.bytes, row.median))
+        .collect();
+    assert_eq!(rows, [("load", 150, 100)]);
 }

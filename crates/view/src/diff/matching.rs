@@ -11,7 +11,7 @@ use crate::amount::Amount;
 use crate::look::Frames;
 use crate::moment::Moment;
 use crate::resolver::file_name;
-use crate::run::{CallSite, Frame, Run};
+use crate::run::{Allocation, CallSite, Frame, Run};
 
 /// How call sites of two runs were matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,19 +63,26 @@ pub(crate) struct Place<'r> {
 /// By identity, then by lines.
 pub(crate) type Places<'r> = BTreeMap<Identity, BTreeMap<Vec<u32>, Place<'r>>>;
 
-/// What was alive, by identity and lines of its call site.
-pub(crate) fn by_identity<'r>(moment: &Moment<'r>) -> Places<'r> {
+/// The call site of a run without call sites.
+static UNKNOWN: CallSite = CallSite {
+    type_name: String::new(),
+    frames: Vec::new(),
+};
+
+/// What was alive, by identity and lines of its call site. `measure` says what of an allocation counts.
+pub(crate) fn by_identity<'r>(
+    moment: &Moment<'r>,
+    measure: impl Fn(&Run, &Allocation) -> Amount,
+) -> Places<'r> {
     let run: &'r Run = moment.run;
     let mut sums: BTreeMap<u32, Amount> = BTreeMap::new();
     for allocation in moment.allocations() {
-        *sums.entry(allocation.site).or_default() += run.amount(allocation);
+        *sums.entry(allocation.site).or_default() += measure(run, allocation);
     }
     let mut places = Places::new();
     for (site, amount) in sums {
-        let Some(site) = run.sites.get(site as usize).or(run.sites.first()) else {
-            places.entry(Identity::unknown()).or_default();
-            continue;
-        };
+        let site = run.sites.get(site as usize).or(run.sites.first());
+        let site = site.unwrap_or(&UNKNOWN);
         let lines = site
             .shown(Frames::Program)
             .map(|frame| frame.line)
@@ -91,10 +98,6 @@ pub(crate) fn by_identity<'r>(moment: &Moment<'r>) -> Places<'r> {
 }
 
 impl Identity {
-    fn unknown() -> Self {
-        Self::of(&CallSite::default())
-    }
-
     pub(crate) fn of(site: &CallSite) -> Self {
         let frames = site.shown(Frames::Program);
         Self {
@@ -135,9 +138,11 @@ fn without_crate_hashes(name: &str) -> String {
     let mut plain = String::with_capacity(name.len());
     while let Some(start) = rest.find('[') {
         let (before, inside) = rest.split_at(start);
+        let Some(end) = inside.find(']') else {
+            break;
+        };
         plain.push_str(before);
-        let end = inside.find(']').unwrap_or(inside.len() - 1);
-        let digits = &inside[1..end.max(1)];
+        let digits = &inside[1..end];
         let is_crate_hash = digits.len() >= 8
             && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
             && inside[end + 1..].starts_with("::");
@@ -156,7 +161,10 @@ fn without_crate_hashes(name: &str) -> String {
 /// All call sites of both, with what they have in each.
 pub(super) fn matched<'r>(before: &Moment<'r>, after: &Moment<'r>) -> Vec<Change<'r>> {
     let is_one_run = std::ptr::eq(before.run, after.run);
-    let (mut before, mut after) = (by_identity(before), by_identity(after));
+    let (mut before, mut after) = (
+        by_identity(before, Run::amount),
+        by_identity(after, Run::amount),
+    );
     let identities: BTreeSet<Identity> = before.keys().chain(after.keys()).cloned().collect();
     let mut changes = Vec::new();
     for identity in identities {
@@ -230,6 +238,10 @@ mod tests {
             ("app[0f2a3b4c5d6e7f80]::load", "app::load"),
             ("<[app[0f2a3b4c5d6e7f80]::T; 4]>::x", "<[app::T; 4]>::x"),
             ("f[", "f["),
+            ("f[é", "f[é"),
+            ("f[0f2a3b4c5d6e7f80\u{1f600}", "f[0f2a3b4c5d6e7f80\u{1f600}"),
+            ("[]", "[]"),
+            ("f[é]::g[", "f[é]::g["),
             ("libx.so+0x1234", "libx.so"),
             ("operator+0x", "operator"),
             ("void f<int>(int)", "void f<int>(int)"),
