@@ -71,7 +71,8 @@ pub(super) fn blob(run: &Run, mut order: Order, kept: Kept) -> io::Result<String
         end => u64::from(end - starts[*index as usize]),
     }));
     columns.extend_deltas(chosen.iter().map(|index| of(index).address >> shift));
-    columns.extend(chosen.iter().map(|index| of(index).bytes));
+    // Address ranges are reserved, not allocated: they have a size and take no memory.
+    columns.extend(chosen.iter().map(|index| run.amount(of(index)).bytes));
     let mut column = |value: fn(&Allocation) -> u32| {
         columns.extend(chosen.iter().map(|index| u64::from(value(of(index)))))
     };

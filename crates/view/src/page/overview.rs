@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::order::Order;
-use crate::{FOREVER, MarkKind, Run};
+use crate::{Amount, FOREVER, MarkKind, Run};
 
 /// How many values the small curve of a run has.
 const CURVE: usize = 120;
@@ -31,10 +31,12 @@ pub(super) struct Overview {
 impl Overview {
     pub(super) fn of(run: &Run, order: &Order) -> Self {
         let peak = crate::peak(run);
-        let alive = run
+        let alive: Amount = run
             .allocations
             .iter()
-            .filter(|allocation| allocation.end == FOREVER);
+            .filter(|allocation| allocation.end == FOREVER)
+            .map(|allocation| run.amount(allocation))
+            .collect();
         Self {
             rank: run.rank,
             host: run.host.clone(),
@@ -49,8 +51,8 @@ impl Overview {
             },
             peak_time: peak.time,
             allocations: run.allocations.len() as u64,
-            alive: alive.clone().count() as u64,
-            alive_bytes: alive.map(|allocation| allocation.bytes).sum(),
+            alive: alive.count,
+            alive_bytes: alive.bytes,
             out_of_memory: run
                 .marks
                 .iter()
@@ -82,4 +84,58 @@ fn curve(run: &Run, order: &Order) -> Vec<u64> {
     }
     curve[part + 1..].fill(live);
     curve
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Overview;
+    use crate::page::order::Order;
+    use crate::page::thin;
+    use crate::{Allocation, FOREVER, Kind, Run};
+
+    /// Allocations: kind, begin, end, bytes.
+    fn run(allocations: &[(u8, u64, u64, u64)]) -> Run {
+        let kind = |name: &str, is_memory| Kind {
+            name: name.into(),
+            on_device: is_memory,
+            is_memory,
+        };
+        let allocation = |&(kind, start, end, bytes): &(u8, u64, u64, u64)| Allocation {
+            kind,
+            start,
+            end,
+            bytes,
+            ..Allocation::default()
+        };
+        Run {
+            kinds: vec![kind("device", true), kind("address_range", false)],
+            allocations: allocations.iter().map(allocation).collect(),
+            end: 30,
+            ..Run::default()
+        }
+    }
+
+    #[test]
+    fn a_reserved_address_range_is_no_memory() {
+        let run = run(&[(0, 0, FOREVER, 10), (1, 0, FOREVER, 1 << 40)]);
+        let overview = Overview::of(&run, &Order::of(&run));
+        assert_eq!((overview.alive, overview.alive_bytes), (2, 10));
+    }
+
+    #[test]
+    fn what_is_left_out_has_no_bytes_of_address_ranges() {
+        let range = (1, 20, 25, 1 << 40);
+        let run = run(&[(0, 0, FOREVER, 10), (0, 0, 7, 1), range, range]);
+        let kept = thin::keep(&run, &Order::of(&run), 2);
+        let left_out = kept.left_out;
+        assert_eq!(left_out.count, 2, "{left_out:?}");
+        assert_eq!((left_out.bytes, left_out.at_once), (0, 0), "{left_out:?}");
+    }
+
+    #[test]
+    fn any_sizes_have_a_sum() {
+        let run = run(&[(0, 0, FOREVER, u64::MAX), (0, 0, FOREVER, u64::MAX)]);
+        let overview = Overview::of(&run, &Order::of(&run));
+        assert_eq!(overview.alive_bytes, u64::MAX);
+    }
 }

@@ -43,7 +43,7 @@ pub(super) fn keep(run: &Run, order: &Order, limit: usize) -> Kept {
     let area = |index: &u32| {
         let allocation = &run.allocations[*index as usize];
         u128::from(allocation.end.saturating_sub(allocation.start))
-            * u128::from(allocation.bytes.max(1))
+            * u128::from(run.amount(allocation).bytes.max(1))
     };
     let take = limit.saturating_sub(needed).min(rest.len());
     if take > 0 && take < rest.len() {
@@ -87,15 +87,16 @@ fn left_out(run: &Run, order: &Order, keep: &[bool]) -> LeftOut {
             continue;
         }
         let allocation = &run.allocations[event.allocation as usize];
+        let bytes = run.amount(allocation).bytes;
         if event.is_free {
-            live = live.saturating_sub(allocation.bytes);
+            live = live.saturating_sub(bytes);
         } else {
             sum.count += 1;
-            sum.bytes = sum.bytes.saturating_add(allocation.bytes);
+            sum.bytes = sum.bytes.saturating_add(bytes);
             sum.longest = sum
                 .longest
                 .max(allocation.end.saturating_sub(allocation.start));
-            live = live.saturating_add(allocation.bytes);
+            live = live.saturating_add(bytes);
             sum.at_once = sum.at_once.max(live);
         }
     }
