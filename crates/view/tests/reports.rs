@@ -223,6 +223,50 @@ fn what_a_report_leaves_out_is_said() {
     assert!(problems.contains("one resource in 100"), "{problems}");
 }
 
+/// A report of a process that still runs shows no exit.
+#[test]
+fn a_dump_of_a_running_process_is_no_exit() {
+    let report = |reason: &str| {
+        one(&format!(
+            r#"{{"version": 1, "tool": "cuguard-audit", "process": 7, "seconds": 1, "reason": "{reason}", "groups": []}}"#
+        ))
+    };
+    assert!(!report(cuguard_report::audit::DUMP).exited);
+    assert!(!report("requested").exited);
+    assert!(report("exit").exited);
+    assert!(report("SIGTERM").exited);
+}
+
+/// Some kilobytes of any number of resources are no gigabytes of memory, in one process or in many.
+#[test]
+fn a_file_has_one_budget_of_resources() {
+    let group = r#"{"fate": "lost", "kind": "device", "count": 100000, "bytes": 200000}"#;
+    for (lines, groups) in [(1, 60), (60, 1)] {
+        let groups = [group].repeat(groups).join(",");
+        let reports = (0..lines).map(|process| {
+            format!(
+                r#"{{"version": 1, "tool": "cuguard-audit", "process": {process}, "seconds": 1, "groups": [{groups}]}}"#
+            )
+        });
+        let runs = read(&reports.collect::<Vec<_>>().join("\n"));
+        let allocations = || runs.iter().flat_map(|run| &run.allocations);
+        assert!(
+            allocations().count() <= 2_000_060,
+            "{}",
+            allocations().count()
+        );
+        let bytes: u64 = allocations().map(|allocation| allocation.bytes).sum();
+        assert_eq!(bytes, 60 * 200_000, "no bytes are left out");
+        let last = runs.last().expect("there is a run");
+        assert_eq!(last.problems.len(), 1, "{:?}", last.problems);
+        assert!(
+            last.problems[0].contains("of 100000 resources"),
+            "{:?}",
+            last.problems
+        );
+    }
+}
+
 #[test]
 fn foreign_files_are_refused_with_a_reason() {
     assert_eq!(read_reports(b" \n", "x"), Err(NoReport::Empty));

@@ -1,6 +1,6 @@
 //! Builds the run of one process from its reports.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 
@@ -8,13 +8,23 @@ use super::value::{hexadecimal, items, nanoseconds, number, text};
 use crate::resolver::file_name;
 use crate::run::{Allocation, CallSite, FOREVER, Frame, Kind, Run};
 use crate::symbols;
-use cuguard_report::FrameClass;
+use cuguard_report::{FrameClass, audit};
 
 /// A group of more resources is shown as this many, with the bytes of all: a report has only their sum.
 const MOST_OF_GROUP: u64 = 100_000;
 
-pub(super) struct Builder {
+/// All groups of a file together are shown as about so many: a line of a hundred bytes can claim any number of resources.
+pub(super) const MOST_OF_FILE: u64 = 2_000_000;
+
+pub(super) struct Builder<'b> {
     run: Run,
+    /// How many more allocations the file may have.
+    budget: &'b mut u64,
+    /// The problems, for a file with many.
+    said: HashSet<String>,
+    /// Groups that are shown as fewer resources: how many, and the first one's resources and those shown.
+    shortened: u64,
+    first_shortened: (u64, u64),
     kinds: HashMap<String, u8>,
     names: HashMap<String, u32>,
     sites: HashMap<CallSite, u32>,
@@ -29,9 +39,13 @@ struct Group<'a> {
     now: u64,
 }
 
-impl Builder {
-    pub(super) fn new(source: &str) -> Self {
+impl<'b> Builder<'b> {
+    pub(super) fn new(source: &str, budget: &'b mut u64) -> Self {
         Self {
+            budget,
+            said: HashSet::new(),
+            shortened: 0,
+            first_shortened: (0, 0),
             run: Run {
                 source: source.to_owned(),
                 sites: vec![CallSite::default()],
@@ -103,6 +117,16 @@ impl Builder {
     }
 
     pub(super) fn finish(mut self) -> Run {
+        let (count, shown) = self.first_shortened;
+        match self.shortened {
+            0 => {}
+            1 => self.problem(format!(
+                "a group of {count} resources is shown as {shown}, with the bytes of all"
+            )),
+            many => self.problem(format!(
+                "{many} groups are shown as fewer resources, with the bytes of all: one of {count} resources as {shown}"
+            )),
+        }
         self.run
             .allocations
             .sort_by_key(|allocation| allocation.start);
@@ -113,7 +137,7 @@ impl Builder {
         let run = &mut self.run;
         run.pid = u32::try_from(number(report, "process")).unwrap_or_default();
         run.end = run.end.max(nanoseconds(report, "seconds"));
-        let asked_for = ["requested", "left_behind"].contains(&text(report, "reason"));
+        let asked_for = ["requested", "left_behind", audit::DUMP].contains(&text(report, "reason"));
         run.exited |= !asked_for;
     }
 
@@ -133,7 +157,7 @@ impl Builder {
     }
 
     fn problem(&mut self, line: String) {
-        if !self.run.problems.contains(&line) {
+        if self.said.insert(line.clone()) {
             self.run.problems.push(line);
         }
     }
@@ -166,11 +190,14 @@ impl Builder {
         };
         let start = |member| group.now.saturating_sub(nanoseconds(value, member));
         let (oldest, youngest) = (start("oldest_seconds"), start("youngest_seconds"));
-        let shown = count.min(MOST_OF_GROUP);
+        // One at least: no bytes are left out.
+        let shown = count.min(MOST_OF_GROUP).min((*self.budget).max(1));
+        *self.budget = self.budget.saturating_sub(shown);
         if shown < count {
-            self.problem(format!(
-                "a group of {count} resources is shown as {shown}, with the bytes of all"
-            ));
+            if self.shortened == 0 {
+                self.first_shortened = (count, shown);
+            }
+            self.shortened += 1;
         }
         let addresses = items(value, "addresses");
         for index in 0..shown {

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use self::builder::Builder;
+use self::builder::{Builder, MOST_OF_FILE};
 use self::value::{number, text};
 use crate::run::Run;
 
@@ -87,14 +87,16 @@ pub fn read_reports(bytes: &[u8], source: &str) -> Result<Vec<Run>, NoReport> {
     let mut processes: BTreeMap<u64, Vec<&Value>> = BTreeMap::new();
     for report in &reports {
         let process = number(report, "process");
-        if !order.contains(&process) {
+        let of_process = processes.entry(process).or_default();
+        if of_process.is_empty() {
             order.push(process);
         }
-        processes.entry(process).or_default().push(report);
+        of_process.push(report);
     }
+    let mut budget = MOST_OF_FILE;
     let mut runs: Vec<Run> = order
         .iter()
-        .map(|process| run(&processes[process], source))
+        .map(|process| run(&processes[process], source, &mut budget))
         .collect();
     if let (Some(run), Some((line, why))) = (runs.first_mut(), skipped.first()) {
         let more = match skipped.len() - 1 {
@@ -152,8 +154,8 @@ fn check(value: &Value) -> Result<(), String> {
 }
 
 /// The run of one process.
-fn run(reports: &[&Value], source: &str) -> Run {
-    let mut builder = Builder::new(source);
+fn run(reports: &[&Value], source: &str, budget: &mut u64) -> Run {
+    let mut builder = Builder::new(source, budget);
     if let Some(report) = reports.iter().rev().find(|one| is_audit(one)) {
         builder.audit(report);
         return builder.finish();
