@@ -190,6 +190,7 @@ impl Builder {
                 label,
                 context: group.context,
                 kind,
+                leaked: false,
             });
         }
     }
