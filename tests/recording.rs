@@ -60,7 +60,10 @@ fn words(recording: &Recording, kinds: &[Kind]) -> Vec<String> {
     for Event { thread, what, .. } in &recording.events {
         let thread = &recording.names[*thread as usize];
         match *what {
-            What::Allocated { kind, .. } | What::Freed { kind, .. } if !is_wanted(kind) => {}
+            What::Allocated { kind, .. }
+            | What::Freed { kind, .. }
+            | What::Reclaimed { kind, .. }
+                if !is_wanted(kind) => {}
             What::Allocated {
                 kind,
                 address,
@@ -84,6 +87,15 @@ fn words(recording: &Recording, kinds: &[Kind]) -> Vec<String> {
                 let name = &recording.kinds[usize::from(kind)].name;
                 let bytes = sizes.remove(&(kind, address));
                 words.push(format!("-{name} {bytes:?} in {context} by {thread}"));
+            }
+            What::Reclaimed {
+                kind,
+                address,
+                context,
+            } => {
+                let name = &recording.kinds[usize::from(kind)].name;
+                let bytes = sizes.remove(&(kind, address));
+                words.push(format!("leaked {name} {bytes:?} in {context}"));
             }
             What::ContextCreated { context, device } => {
                 words.push(format!("context {context} on device {device}"));
@@ -147,7 +159,7 @@ fn a_recording_has_what_the_program_did() {
             "-pinned Some(8192) in 1 by worker",
             "-device Some(4096) in 1 by worker",
             oom.as_str(),
-            "-device Some(512) in 1 by worker",
+            "leaked device Some(512) in 1",
             "context 1 ends",
         ]
     );
@@ -178,6 +190,42 @@ fn a_recording_has_what_the_program_did() {
         panic!("no end");
     };
     assert!(recording.events.iter().all(|event| event.time <= time));
+}
+
+#[test]
+fn a_context_that_other_code_uses_does_not_end() {
+    const TEST: &str = "a_context_that_other_code_uses_does_not_end";
+    if part().is_some() {
+        // Both retain the primary context.
+        let (retained, context) = (context().unwrap(), context().unwrap());
+        let escaped = DeviceBuffer::<u8>::zeroed(&context, 512).unwrap();
+        let leaked = DeviceBuffer::<u8>::zeroed(&context, 1024).unwrap();
+        std::mem::forget(leaked);
+        let _ = escaped.into_raw();
+        context.close().unwrap();
+        return retained.close().unwrap();
+    }
+    if !simulated(TEST) {
+        return;
+    }
+    let scratch = Scratch::new("primary");
+    let (recording, _) = recorded(TEST, "run", &scratch.words(), &scratch.file());
+    let words = words(&recording, &[Kind::Device]);
+    let events: Vec<&str> = words
+        .iter()
+        .map(|word| word.split(" by ").next().unwrap_or_default())
+        .collect();
+    assert_eq!(
+        events,
+        [
+            "context 1 on device 0",
+            "context 2 on device 0",
+            "+device 512 \"\" in 2",
+            "+device 1024 \"\" in 2",
+            "leaked device Some(1024) in 2",
+            "context 1 ends",
+        ]
+    );
 }
 
 #[test]

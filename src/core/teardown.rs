@@ -74,8 +74,11 @@ impl ContextState {
             let _ = context::pop_current();
         }
         peer_access::forget_all_of(self);
-        keep(self.release_context(operation));
-        record_context_ended(self.recorded_number());
+        let released = self.release_context(operation);
+        if released.is_ok() && self.has_ended() {
+            record_context_ended(self.recorded_number());
+        }
+        keep(released);
         self.unregistered.finish();
         drop(inside);
         // Other threads may wait for this while they hold a lock that the report needs.
@@ -200,12 +203,14 @@ impl ContextState {
             true => self.registry.drain(),
             false => self.registry.drain_deferred(),
         };
+        let mut pooled = Vec::new();
         for (key, record) in records {
             if process::is_exiting() {
                 return first.and(Err(Error::ProcessEnding { operation }));
             }
             // Destroyed with its pool, below.
             if key.kind == Kind::Pooled {
+                pooled.push((key, record));
                 continue;
             }
             // Pools come last.
@@ -216,6 +221,9 @@ impl ContextState {
             // SAFETY: the record says that a guard owns this, and the closed gate keeps that guard from freeing it.
             // The context is current. The device is idle, so the default stream is as good as any.
             let freed = pushed.and_then(|()| unsafe { free::free(key, CUstream::NULL) });
+            if freed.is_ok() {
+                self.registry.record_reclaimed(key, &record);
+            }
             match freed {
                 Ok(()) if matches!(key.kind, Kind::Pinned | Kind::Registered) => {
                     self.unregistered.add(key.address);
@@ -239,6 +247,11 @@ impl ContextState {
                 Err(error)
             }
         };
+        if destroyed.is_ok() {
+            for (key, record) in &pooled {
+                self.registry.record_reclaimed(*key, record);
+            }
+        }
         first.and(self.check(operation, destroyed, None))
     }
 
@@ -284,6 +297,18 @@ impl ContextState {
             self.registry.note_not_released(failed);
         }
         self.check(operation, released, None)
+    }
+
+    /// Whether the driver's context ended when it was released. Other code may use it still.
+    fn has_ended(&self) -> bool {
+        match self.source {
+            Source::Borrowed => false,
+            Source::Primary => {
+                let active = device::primary_ctx_is_active(self.device as i32);
+                active.is_ok_and(|active| !active)
+            }
+            Source::Own => true,
+        }
     }
 
     /// Waits for a teardown on another thread, until `until`. Returns whether none is in progress.

@@ -74,7 +74,12 @@ fn a_recording_has_allocations_contexts_and_the_exit() {
         });
     assert_eq!(created.collect::<Vec<_>>(), [(1, 0)]);
     // What the program did not free is alive at the exit.
-    let is_end = |what: &What| matches!(what, What::Freed { .. } | What::ContextEnded { .. });
+    let is_end = |what: &What| {
+        matches!(
+            what,
+            What::Freed { .. } | What::Reclaimed { .. } | What::ContextEnded { .. }
+        )
+    };
     assert!(!recording.events.iter().any(|event| is_end(&event.what)));
     let stacks = recording
         .events

@@ -174,6 +174,16 @@ pub enum What {
         /// The number of the context that it was allocated in; 0 for none.
         context: u32,
     },
+    /// Something that the program did not free ended: the teardown of its context freed it, or it was destroyed with its
+    /// context.
+    Reclaimed {
+        /// An index of [`Recording::kinds`].
+        kind: u8,
+        /// An address or a handle.
+        address: u64,
+        /// The number of the context that it was allocated in; 0 for none.
+        context: u32,
+    },
     /// A context was created, or used for the first time.
     ContextCreated {
         /// Its number, from 1.

@@ -29,6 +29,8 @@ mod same {
     pub(super) const BYTES: u8 = 1 << 7;
     /// Of a free, for which the other bits are unused.
     pub(super) const KIND: u8 = 1 << 3;
+    /// Of a free: the program did not free it. Readers that do not know this bit see a free.
+    pub(super) const RECLAIMED: u8 = 1 << 4;
 }
 
 /// The most bytes of one event: a tag, a kind, the time, address, bytes, stack, stream, context and label.
@@ -168,8 +170,16 @@ impl State {
                 kind,
                 address,
                 context,
+            }
+            | What::Reclaimed {
+                kind,
+                address,
+                context,
             } => {
                 let mut tag = op::FREED;
+                if matches!(what, What::Reclaimed { .. }) {
+                    tag |= same::RECLAIMED;
+                }
                 if kind == self.kind {
                     tag |= same::KIND;
                 }
@@ -287,10 +297,17 @@ impl State {
                     self.context = from.small()?;
                 }
                 let (kind, context) = (self.kind, self.context);
-                let what = What::Freed {
-                    kind,
-                    address,
-                    context,
+                let what = match tag & same::RECLAIMED {
+                    0 => What::Freed {
+                        kind,
+                        address,
+                        context,
+                    },
+                    _ => What::Reclaimed {
+                        kind,
+                        address,
+                        context,
+                    },
                 };
                 event(time, what)
             }

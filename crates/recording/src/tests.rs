@@ -176,7 +176,8 @@ fn any_what() -> impl Strategy<Value = What> {
                 label,
             }
         ),
-        6 => (0..6_u8, address, small()).prop_map(|(kind, address, context)| What::Freed { kind, address, context }),
+        6 => (0..6_u8, address.clone(), small()).prop_map(|(kind, address, context)| What::Freed { kind, address, context }),
+        1 => (0..6_u8, address, small()).prop_map(|(kind, address, context)| What::Reclaimed { kind, address, context }),
         1 => (small(), small()).prop_map(|(context, device)| What::ContextCreated { context, device }),
         1 => small().prop_map(|context| What::ContextEnded { context }),
         1 => (any::<u64>(), small(), small())

@@ -233,7 +233,16 @@ impl Registry {
     /// Removes every record of a context that the driver destroyed, in the order of [`drain`](Self::drain), and forgets
     /// them.
     pub fn drain_context(&self, context: u32) -> Vec<(Key, Record)> {
-        self.drain_if(|key, record| key.is_by_address() && record.context() == context)
+        self.drain_ended(|key, record| key.is_by_address() && record.context() == context)
+    }
+
+    /// Removes records of what ended with its context.
+    fn drain_ended(&self, is_wanted: impl Fn(&Key, &Record) -> bool) -> Vec<(Key, Record)> {
+        let drained = self.drain_if(is_wanted);
+        for (key, record) in &drained {
+            self.record_reclaimed(*key, record);
+        }
+        drained
     }
 
     /// [`drain_context`](Self::drain_context), but for kinds that survive a context, and keeps what was destroyed for
@@ -262,7 +271,7 @@ impl Registry {
         context: u32,
         survives: impl Fn(&Key, &Record) -> bool,
     ) -> Amount {
-        let drained = self.drain_if(|key, record| {
+        let drained = self.drain_ended(|key, record| {
             key.is_by_address() && record.context() == context && !survives(key, record)
         });
         let amounts = drained.iter().map(|(key, record)| {

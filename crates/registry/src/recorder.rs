@@ -14,6 +14,7 @@ use crate::caller;
 use crate::kind::Kind;
 use crate::names::{self, NameId};
 use crate::record::{Key, Record};
+use crate::registry::Registry;
 use crate::trace::Trace;
 
 pub(crate) use cuguard_recording::is_on;
@@ -176,17 +177,53 @@ pub(crate) fn replaced(own: u32, key: Key, record: &Record, time: u64) {
     freed_at(own, key, record, time);
 }
 
-fn freed_at(own: u32, key: Key, from: &Record, time: u64) {
-    let context = match key.is_by_address() {
-        true => from.context(),
-        false => own,
+impl Registry {
+    /// Records that a drained resource was freed: by its context's teardown, or because its guard was dropped before.
+    ///
+    /// ```
+    /// use cuguard_registry::{Level, Registry};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// for (key, record) in registry.drain() {
+    ///     registry.record_reclaimed(key, &record);
+    /// }
+    /// ```
+    pub fn record_reclaimed(&self, key: Key, record: &Record) {
+        if is_on() {
+            match record.is_deferred() {
+                true => freed(self.context(), key, record),
+                false => reclaimed(self.context(), key, record),
+            }
+        }
+    }
+}
+
+/// A record was removed, because its context ended, or a teardown freed it.
+#[cold]
+#[inline(never)]
+pub(crate) fn reclaimed(own: u32, key: Key, record: &Record) {
+    let what = What::Reclaimed {
+        kind: key.kind.index() as u8,
+        address: key.address,
+        context: context_of(own, key, record),
     };
+    write(clock::nanoseconds(), what);
+}
+
+fn freed_at(own: u32, key: Key, from: &Record, time: u64) {
     let what = What::Freed {
         kind: key.kind.index() as u8,
         address: key.address,
-        context,
+        context: context_of(own, key, from),
     };
     write(time, what);
+}
+
+fn context_of(own: u32, key: Key, record: &Record) -> u32 {
+    match key.is_by_address() {
+        true => record.context(),
+        false => own,
+    }
 }
 
 /// A record got a name.

@@ -382,7 +382,8 @@ impl Registry {
     }
 
     /// Removes every record that did not escape, in the order in which teardown frees: memory, then
-    /// events, streams, modules, pools; within a kind the newest first.
+    /// events, streams, modules, pools; within a kind the newest first. Call
+    /// [`record_reclaimed`](Self::record_reclaimed) for what is freed then.
     pub fn drain(&self) -> Vec<(Key, Record)> {
         self.drain_if(|_, record| !record.is_escaped())
     }
@@ -404,9 +405,6 @@ impl Registry {
         for (key, record) in &drained {
             self.counters.sub(key.kind, record.bytes());
             self.note_removed(*key, record);
-            if recorder::is_on() {
-                recorder::freed(self.context(), *key, record);
-            }
         }
         drained.sort_unstable_by_key(|(key, record)| {
             let kind = (key.kind.teardown_rank(), key.kind);

@@ -27,7 +27,8 @@ impl Run {
     ///
     /// - A free without an allocation is left out: its size is unknown.
     /// - An allocation at an address that is in use ends the older one: its free was not recorded.
-    /// - What a context had ends with it, but for kinds that belong to the device or the process.
+    /// - What a context had ends with it, but for kinds that belong to the device or the process. It was not freed:
+    ///   [`Allocation::leaked`].
     /// - A free that failed, after which the resource is live again, is recorded as a new allocation, and shown so.
     ///
     /// ```
@@ -87,6 +88,12 @@ impl Run {
             pairing.event(event);
         }
         pairing.finish()
+    }
+}
+
+impl Allocation {
+    fn end_unfreed(&mut self, time: u64) {
+        (self.end, self.leaked) = (time, true);
     }
 }
 
@@ -182,6 +189,7 @@ impl Pairing {
                     label: self.name(label),
                     context,
                     kind: self.kind(kind),
+                    leaked: false,
                 };
                 let alive = self.alive.entry(context).or_default();
                 if let Some(older) = alive.insert((allocation.kind, address), index) {
@@ -198,6 +206,17 @@ impl Pairing {
                 let key = (self.kind(kind), address);
                 match self.remove(context, key) {
                     Some(index) => self.run.allocations[index as usize].end = time,
+                    None => self.unmatched_frees += 1,
+                }
+            }
+            What::Reclaimed {
+                kind,
+                address,
+                context,
+            } => {
+                let key = (self.kind(kind), address);
+                match self.remove(context, key) {
+                    Some(index) => self.run.allocations[index as usize].end_unfreed(time),
                     None => self.unmatched_frees += 1,
                 }
             }
@@ -242,7 +261,7 @@ impl Pairing {
         alive.retain(|(kind, _), index| {
             let stays = self.outlives[usize::from(*kind)];
             if !stays {
-                self.run.allocations[*index as usize].end = time;
+                self.run.allocations[*index as usize].end_unfreed(time);
             }
             stays
         });

@@ -96,6 +96,9 @@ pub struct Allocation {
     pub context: u32,
     /// An index of [`Run::kinds`].
     pub kind: u8,
+    /// Whether the program did not free it: it ended with its context, or the teardown of the context freed it. What is
+    /// alive at the end of the run has [`FOREVER`] as its end instead.
+    pub leaked: bool,
 }
 
 /// A moment that is shown on its own.

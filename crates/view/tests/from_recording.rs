@@ -82,6 +82,8 @@ fn a_context_ends_with_what_it_had_but_for_what_belongs_to_the_device() {
         at(6, freed(ORDERED, 0x8000)),
     ]);
     assert_eq!(spans(&run), [(1, 5), (2, 6), (3, FOREVER), (4, 5)]);
+    let leaked: Vec<bool> = run.allocations.iter().map(|a| a.leaked).collect();
+    assert_eq!(leaked, [true, false, false, true]);
     assert!(run.problems.is_empty(), "{:?}", run.problems);
     let created = MarkKind::ContextCreated {
         context: 1,
@@ -102,6 +104,24 @@ fn a_context_ends_with_what_it_had_but_for_what_belongs_to_the_device() {
             kind: ended
         }
     );
+}
+
+#[test]
+fn what_teardown_freed_was_leaked() {
+    let reclaimed = What::Reclaimed {
+        kind: ORDERED,
+        address: 0x7000,
+        context: 1,
+    };
+    let run = run(vec![
+        at(1, allocated(ORDERED, 0x7000, 512, 1)),
+        at(2, allocated(DEVICE, 0x8000, 512, 1)),
+        at(3, freed(DEVICE, 0x8000)),
+        at(4, reclaimed),
+    ]);
+    assert_eq!(spans(&run), [(1, 4), (2, 3)]);
+    assert!(run.allocations[0].leaked && !run.allocations[1].leaked);
+    assert!(run.problems.is_empty(), "{:?}", run.problems);
 }
 
 /// A free that fails is recorded as a free and an allocation with the same fields.

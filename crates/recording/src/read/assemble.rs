@@ -150,7 +150,9 @@ impl Numbers {
                     name(label);
                     kinds = kinds.max(*kind);
                 }
-                What::Freed { kind, .. } => kinds = kinds.max(*kind),
+                What::Freed { kind, .. } | What::Reclaimed { kind, .. } => {
+                    kinds = kinds.max(*kind);
+                }
                 What::OutOfMemory { stack: id, .. } => stack(id),
                 What::ContextCreated { .. } | What::ContextEnded { .. } => {}
             }
@@ -237,7 +239,7 @@ fn apply_labels(
             Some(What::Allocated { kind, address, .. }) => {
                 alive.insert((kind, address), at);
             }
-            Some(What::Freed { kind, address, .. }) => {
+            Some(What::Freed { kind, address, .. } | What::Reclaimed { kind, address, .. }) => {
                 alive.remove(&(kind, address));
             }
             _ => {}

@@ -217,6 +217,7 @@ impl<'b> Builder<'b> {
                 label,
                 context: group.context,
                 kind,
+                leaked: false,
             });
         }
     }

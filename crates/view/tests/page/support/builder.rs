@@ -120,6 +120,7 @@ impl Builder {
             label,
             context: 1,
             kind,
+            leaked: false,
         });
         self.now += 700;
         self.run.allocations.len() - 1
