@@ -1,7 +1,8 @@
 //! `cuguard dump`: a report of a running process.
 
+use std::borrow::Cow;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -78,7 +79,7 @@ fn try_run(options: &Options) -> Result<(), String> {
     match &options.output {
         Some(path) => fs::write(path, text)
             .map_err(|error| format!("cannot write the report to {}: {error}", path.display())),
-        None => match io::stdout().write_all(text.as_bytes()) {
+        None => match io::stdout().write_all(for_output(&text).as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
                 Err(format!("cannot write the report: {error}"))
             }
@@ -90,4 +91,34 @@ fn try_run(options: &Options) -> Result<(), String> {
 fn text(replies: &[Reply]) -> String {
     let texts = replies.iter().flat_map(|reply| &reply.texts);
     texts.map(String::as_str).collect()
+}
+
+/// The text for standard output. The process made it, of another user perhaps: a terminal gets no control characters.
+fn for_output(text: &str) -> Cow<'_, str> {
+    match io::stdout().is_terminal() {
+        true => without_control(text),
+        false => text.into(),
+    }
+}
+
+fn without_control(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    match text.contains(is_obeyed) {
+        true => text.replace(is_obeyed, "\u{fffd}").into(),
+        false => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_control;
+
+    #[test]
+    fn a_terminal_gets_lines_and_no_commands() {
+        assert_eq!(without_control("a\tb\nü\n"), "a\tb\nü\n");
+        assert_eq!(
+            without_control("\x1b[2J\u{9b}1m\rx\x07\n"),
+            "\u{fffd}[2J\u{fffd}1m\u{fffd}x\u{fffd}\n"
+        );
+    }
 }

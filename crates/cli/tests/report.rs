@@ -234,6 +234,75 @@ fn folded_stacks_flame_graphs_and_profiles() {
     pprof_opens(&profile);
 }
 
+/// `--html a.cgr b.cgr` lacks the name of the page: the recording stays.
+#[test]
+fn recordings_and_inputs_are_never_overwritten() {
+    let folder = Folder::new("overwrite");
+    let (a, b) = (
+        folder.record("a.cgr", None, TRAINING),
+        folder.record("b.cgr", None, TRAINING),
+    );
+    let before = fs::read(&a).expect("it is recorded");
+    for option in ["--html", "--flamegraph", "--pprof"] {
+        let (code, error) = refused(&["report", option, &a, &b]);
+        assert_eq!(code, 2, "{option}");
+        assert!(
+            error.contains("a.cgr: is not written: it is a recording"),
+            "{error}"
+        );
+    }
+    // A second name of an input is that input; what it begins with does not count.
+    let report = folder.path("report.json");
+    let json =
+        r#"{"version": 1, "tool": "cuguard-audit", "process": 7, "seconds": 1, "groups": []}"#;
+    fs::write(&report, json).expect("it can be written");
+    let link = folder.path("page.html");
+    std::os::unix::fs::symlink(&report, &link).expect("it can be linked");
+    let (code, error) = refused(&["report", &report, "--html", &link]);
+    assert_eq!(code, 2);
+    assert!(
+        error.contains("page.html: is not written: it is one of the files to read"),
+        "{error}"
+    );
+    assert_eq!(fs::read(&a).expect("it is still there"), before);
+    assert_eq!(
+        fs::read_to_string(&report).expect("it is still there"),
+        json
+    );
+}
+
+/// The file behind a link is replaced, with its permissions, and nothing else is left in the folder.
+#[test]
+fn a_page_replaces_the_old_one_whole() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new("replace");
+    let file = folder.record("a.cgr", None, TRAINING);
+    let (page, link) = (folder.path("page.html"), folder.path("link.html"));
+    fs::write(&page, "old").expect("it can be written");
+    fs::set_permissions(&page, fs::Permissions::from_mode(0o600)).expect("it is our file");
+    std::os::unix::fs::symlink(&page, &link).expect("it can be linked");
+    shown(&["report", &file, "--html", &link]);
+    assert!(
+        fs::symlink_metadata(&link)
+            .expect("it is there")
+            .is_symlink()
+    );
+    let text = fs::read_to_string(&page).expect("it is written");
+    assert!(text.starts_with("<!DOCTYPE html>") && text.ends_with("</html>\n"));
+    let mode = fs::metadata(&page).expect("it is there").permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    let output = cuguard(&["report", &file, "--html", "/dev/stdout"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(output.stdout.starts_with(b"<!DOCTYPE html>"));
+    refused(&["report", &file, "--at", "0%", "--flamegraph", &link]);
+    let entries = fs::read_dir(&folder.0).expect("it can be read");
+    let mut names: Vec<_> = entries
+        .map(|entry| entry.expect("it can be read").file_name())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["a.cgr", "link.html", "page.html"]);
+}
+
 /// pprof itself, where Go is installed.
 fn pprof_opens(profile: &str) {
     let output = std::process::Command::new("go")

@@ -7,11 +7,11 @@
 //!
 //! This folder reads options, opens files and writes; `cuguard-view` computes and renders.
 
+mod output;
 mod progress;
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
@@ -21,6 +21,8 @@ use cuguard_view::{
 };
 
 pub(crate) use progress::Progress;
+
+use output::to_file;
 
 /// How many groups of a text are shown without `--top`.
 pub(crate) const TOP: usize = 10;
@@ -71,6 +73,15 @@ pub(crate) struct Options {
     html: Option<PathBuf>,
 }
 
+impl Options {
+    /// The files to write.
+    fn outputs(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.flamegraph, &self.pprof, &self.html]
+            .into_iter()
+            .flatten()
+    }
+}
+
 /// Options that `cuguard diff` has too.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct View {
@@ -118,7 +129,7 @@ Examples:
 Exit codes:
   0  the report is written
   1  some files could not be read; the others are shown
-  2  invalid arguments, no file could be read, or a run has no such moment
+  2  invalid arguments, no file could be read, a run has no such moment, or an output is an input or a recording
   4  the report could not be written";
 
 /// The exit codes that [`EXAMPLES`] describes.
@@ -143,6 +154,8 @@ pub(crate) enum Failure {
     View(#[from] ViewError),
     #[error("{}: cannot be written: {error}", path.display())]
     Output { path: PathBuf, error: io::Error },
+    #[error("{}: is not written: {why}", path.display())]
+    Refused { path: PathBuf, why: &'static str },
     #[error("cannot write: {0}")]
     Standard(io::Error),
 }
@@ -153,7 +166,7 @@ impl Failure {
             Self::View(ViewError::Write { .. }) | Self::Output { .. } | Self::Standard(_) => {
                 NOT_WRITTEN
             }
-            Self::View(_) => BAD_REQUEST,
+            Self::View(_) | Self::Refused { .. } => BAD_REQUEST,
         }
     }
 }
@@ -161,6 +174,12 @@ impl Failure {
 /// Runs `cuguard report`.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let progress = Progress::new("report");
+    for path in options.outputs() {
+        if let Err(failure) = output::check(path, &options.files) {
+            progress.interrupt(|| complain("report", &failure));
+            return ExitCode::from(failure.code());
+        }
+    }
     let symbols = options.view.symbols();
     let (mut runs, mut broken) = (Vec::new(), false);
     for file in &options.files {
@@ -219,8 +238,7 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
         top: Some(options.top.unwrap_or(TOP)),
         ..look
     };
-    let files = [&options.flamegraph, &options.pprof, &options.html];
-    let to_files = files.iter().any(|file| file.is_some());
+    let to_files = options.outputs().next().is_some();
     let output = if options.json {
         json(&overviews, look)
     } else if options.folded {
@@ -260,45 +278,5 @@ pub(crate) fn print(output: &str) -> Result<(), Failure> {
     match out.write_all(output.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Standard(error)),
         _ => Ok(()),
-    }
-}
-
-/// Writes a file. It is created only when there is something to write: a failure leaves an existing one as it is.
-fn to_file(
-    path: &Path,
-    write: impl FnOnce(&mut dyn Write) -> Result<(), ViewError>,
-) -> Result<(), Failure> {
-    let failed = |error| Failure::Output {
-        path: path.to_owned(),
-        error,
-    };
-    let mut out = Lazy { path, file: None };
-    match write(&mut out) {
-        Ok(()) => {}
-        Err(ViewError::Write { error, .. }) => return Err(failed(error)),
-        Err(error) => return Err(error.into()),
-    }
-    out.flush().map_err(failed)
-}
-
-/// A file that is created with the first byte.
-struct Lazy<'a> {
-    path: &'a Path,
-    file: Option<BufWriter<File>>,
-}
-
-impl Write for Lazy<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.file.is_none() {
-            self.file = Some(BufWriter::new(File::create(self.path)?));
-        }
-        match &mut self.file {
-            Some(file) => file.write(bytes),
-            None => Ok(0),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.as_mut().map_or(Ok(()), BufWriter::flush)
     }
 }
