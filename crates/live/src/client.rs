@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::credentials::credentials;
 use crate::folder;
@@ -18,6 +18,11 @@ use crate::protocol::Request;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// How long a report of another server of the same process is waited for.
 const OTHERS: Duration = Duration::from_secs(20);
+
+/// The longest reply, in bytes: a report of a million call sites is shorter.
+const LONGEST_REPLY: usize = 256 << 20;
+/// The longest error of a server that is shown, in characters.
+const LONGEST_ERROR: usize = 500;
 
 /// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +95,8 @@ fn of(command: &str) -> String {
 fn folders(paths: &[PathBuf]) -> String {
     let paths: Vec<_> = paths
         .iter()
-        .map(|path| path.display().to_string())
+        // Out of the environment of the process.
+        .map(|path| printable(&path.display().to_string(), LONGEST_ERROR))
         .collect();
     paths.join(" and ")
 }
@@ -128,7 +134,7 @@ pub fn ask(process: u32, request: Request) -> Result<Vec<String>, AskError> {
             continue;
         }
         if let Err(error) = folder::check(path, user) {
-            let why = error.to_string();
+            let why = printable(&error.to_string(), LONGEST_ERROR);
             problem.get_or_insert(AskError::Unsafe { process, why });
             continue;
         }
@@ -189,8 +195,13 @@ fn command_of(process: u32) -> String {
     let words = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     let words: Vec<_> = words.collect();
     let words = words.join(" ");
-    let words = words.trim_end().chars().take(60);
-    words
+    printable(words.trim_end(), 60)
+}
+
+/// The first characters of a text, without control characters: a terminal would obey them.
+fn printable(text: &str, most: usize) -> String {
+    text.chars()
+        .take(most)
         .map(|letter| if letter.is_control() { '?' } else { letter })
         .collect()
 }
@@ -222,24 +233,50 @@ fn ask_one(
     }
 }
 
-/// Sends the request and reads the reply: the body, or the error of the server.
+/// Sends the request and reads the reply: the body, or the error of the server. The peer is not trusted: a process of
+/// another user, if root asks, may reply with any bytes, any number of them, and as slowly as it likes.
 fn exchange(
     mut stream: UnixStream,
     request: Request,
     patience: Duration,
 ) -> io::Result<Result<String, String>> {
-    stream.set_read_timeout(Some(patience))?;
+    let deadline = Instant::now() + patience;
     stream.set_write_timeout(Some(patience))?;
     stream.write_all(format!("{request}\n").as_bytes())?;
-    let mut reply = Vec::new();
-    stream.read_to_end(&mut reply)?;
+    let reply = read_reply(&mut stream, deadline, LONGEST_REPLY)?;
     let reply = String::from_utf8_lossy(&reply);
     let (status, body) = reply.split_once('\n').unwrap_or_default();
     Ok(match status.strip_prefix("error ") {
-        Some(why) => Err(why.to_owned()),
+        Some(why) => Err(printable(why, LONGEST_ERROR)),
         None if status == "ok" => Ok(body.to_owned()),
         None => return Err(io::ErrorKind::UnexpectedEof.into()),
     })
+}
+
+/// Reads to the end of the connection, until the deadline.
+fn read_reply(stream: &mut UnixStream, deadline: Instant, longest: usize) -> io::Result<Vec<u8>> {
+    let mut reply = Vec::new();
+    let mut part = vec![0; 64 << 10];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut part) {
+            Ok(0) => return Ok(reply),
+            Ok(count) => reply.extend_from_slice(&part[..count]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Err(error) => return Err(error),
+        }
+        if reply.len() > longest {
+            let why = format!("its reply has more than {longest} bytes");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
+        }
+    }
 }
 
 /// Has the other servers of this process write their reports: the signal reached this one alone.
@@ -258,5 +295,63 @@ pub(crate) fn request_from_others(own: &Path) {
         {
             let _ = exchange(stream, Request::Report, OTHERS);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::{exchange, read_reply};
+    use crate::protocol::Request;
+
+    fn reply(bytes: &'static [u8]) -> io::Result<Result<String, String>> {
+        let (client, mut server) = UnixStream::pair()?;
+        let server = thread::spawn(move || {
+            // A socket that is closed with unread bytes resets the connection.
+            server.read_exact(&mut [0; b"report\n".len()])?;
+            server.write_all(bytes)
+        });
+        let reply = exchange(client, Request::Report, Duration::from_secs(60));
+        server.join().expect("it does not panic")?;
+        reply
+    }
+
+    #[test]
+    fn errors_of_a_server_have_no_control_characters() -> io::Result<()> {
+        let why = reply(b"error \x1b]0;title\x07busy\n")?.expect_err("it is an error");
+        assert_eq!(why, "?]0;title?busy");
+        assert_eq!(reply(b"ok\nbody\n")?, Ok("body\n".to_owned()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_long_reply_is_refused() -> io::Result<()> {
+        let (mut client, mut server) = UnixStream::pair()?;
+        server.write_all(&[b'x'; 101])?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let error = read_reply(&mut client, deadline, 100).expect_err("it is too long");
+        assert_eq!(error.to_string(), "its reply has more than 100 bytes");
+        Ok(())
+    }
+
+    /// Each byte would begin a time limit of one read anew.
+    #[test]
+    fn a_slow_reply_ends_at_the_deadline() -> io::Result<()> {
+        let (mut client, mut server) = UnixStream::pair()?;
+        let server = thread::spawn(move || {
+            while server.write_all(b"x").is_ok() {
+                thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let deadline = Instant::now() + Duration::from_millis(100);
+        let error = read_reply(&mut client, deadline, 1 << 20).expect_err("it has no end");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(client);
+        server.join().expect("it does not panic");
+        Ok(())
     }
 }
