@@ -27,7 +27,8 @@ pub enum At {
     /// When device memory was at its peak; that of all memory in a run without device memory.
     #[default]
     Peak,
-    /// When the process exited, or the last that is known of it.
+    /// When the process exited, or the last that is known of it: what was not freed. That is what was alive, and what had
+    /// ended with its context without a free, see [`Allocation::leaked`].
     Exit,
     /// An out-of-memory error, counted from 1; the last without a number.
     Oom(Option<usize>),
@@ -109,7 +110,7 @@ pub struct Moment<'r> {
     pub at: At,
     /// Nanoseconds since the begin.
     pub time: u64,
-    /// What was alive: indices of [`Run::allocations`], in order.
+    /// What was alive, and at exit what was not freed: indices of [`Run::allocations`], in order.
     pub alive: Vec<u32>,
     /// All memory and handles.
     pub total: Amount,
@@ -122,6 +123,12 @@ impl<'r> Moment<'r> {
     pub fn allocations(&self) -> impl Iterator<Item = &'r Allocation> {
         let allocations = &self.run.allocations;
         self.alive.iter().map(|index| &allocations[*index as usize])
+    }
+
+    /// What of it ended with its context, without a free. Nothing but at exit.
+    pub(crate) fn ended_unfreed(&self) -> Amount {
+        let ended = self.allocations().filter(|one| one.end <= self.time);
+        ended.map(|one| self.run.amount(one)).collect()
     }
 
     /// In words: `at the peak, after 8.21 s`.
@@ -193,7 +200,10 @@ pub fn moment(run: &Run, at: At) -> Result<Moment<'_>, ViewError> {
 
 pub(crate) fn at_time(run: &Run, at: At, time: u64) -> Moment<'_> {
     let begun = run.allocations.partition_point(|a| a.start <= time);
-    let alive = |index: &u32| run.allocations[*index as usize].end > time;
+    let alive = |index: &u32| {
+        let allocation = &run.allocations[*index as usize];
+        allocation.end > time || (at == At::Exit && allocation.leaked)
+    };
     let begun = u32::try_from(begun).unwrap_or(u32::MAX);
     let alive: Vec<u32> = (0..begun).filter(alive).collect();
     let (mut total, mut device_bytes) = (Amount::default(), 0_u64);

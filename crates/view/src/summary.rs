@@ -16,6 +16,8 @@ pub struct Overview<'r> {
     pub at_end: Amount,
     /// The bytes of device memory of that.
     pub device_bytes_at_end: u64,
+    /// What the program did not free before its context ended.
+    pub leaked: Amount,
     /// All that was ever allocated.
     pub allocated: Amount,
     /// How many allocations failed for lack of memory.
@@ -42,10 +44,13 @@ impl<'r> Overview<'r> {
             at => moment(run, at)?,
         };
         let (mut at_end, mut device_bytes_at_end) = (Amount::default(), 0_u64);
-        let mut allocated = Amount::default();
+        let (mut allocated, mut leaked) = (Amount::default(), Amount::default());
         for allocation in &run.allocations {
             let amount = run.amount(allocation);
             allocated += amount;
+            if allocation.leaked {
+                leaked += amount;
+            }
             if allocation.end > run.end {
                 at_end += amount;
                 let bytes = run.device_bytes(allocation);
@@ -59,6 +64,7 @@ impl<'r> Overview<'r> {
             peak,
             at_end,
             device_bytes_at_end,
+            leaked,
             allocated,
             out_of_memory: ooms.count() as u64,
         })

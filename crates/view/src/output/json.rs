@@ -68,6 +68,7 @@ fn run(overview: &Overview<'_>, look: Look) -> Value {
             "bytes": overview.at_end.bytes,
             "device_bytes": overview.device_bytes_at_end,
         },
+        "leaked": amount(overview.leaked),
         "allocated": amount(overview.allocated),
         "out_of_memory": out_of_memory(run, look.frames),
         "contexts": contexts(run),

@@ -103,12 +103,25 @@ fn header(page: &mut String, overview: &Overview<'_>) {
             let _ = writeln!(page, "; {}", count(errors, "out-of-memory error"));
         }
     }
+    let leaked = overview.leaked;
+    if leaked.count != 0 {
+        let _ = writeln!(
+            page,
+            "  not freed before their context ended: {} in {}",
+            ByteSize(leaked.bytes),
+            count(leaked.count, "resource"),
+        );
+    }
     let moment = &overview.moment;
     let alive = match moment.alive.len() {
         0 => "nothing".to_owned(),
         _ => amounts(run, &by_kind(overview)),
     };
-    let _ = writeln!(page, "\nalive {}: {alive}", moment.words());
+    let verb = match moment.ended_unfreed().count {
+        0 => "alive",
+        _ => "not freed",
+    };
+    let _ = writeln!(page, "\n{verb} {}: {alive}", moment.words());
 }
 
 fn by_kind(overview: &Overview<'_>) -> Vec<(u8, Amount)> {

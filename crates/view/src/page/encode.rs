@@ -2,8 +2,10 @@
 //!
 //! ```text
 //!     length of the head (4 bytes, little endian) | head | call sites | times | starts | lives | addresses | bytes | sites |
-//!     threads | labels | contexts | kinds | streams
+//!     threads | labels | contexts | kinds | streams | leaked
 //! ```
+//!
+//! The last column has the numbers of the allocations that ended with their context and were not freed: there are few.
 //!
 //! Starts and lives count events, not time: most take one byte, and order is exact although times are rounded.
 
@@ -83,6 +85,12 @@ pub(super) fn blob(run: &Run, mut order: Order, kept: Kept) -> io::Result<String
     column(|allocation| u32::from(allocation.kind));
     let mut streams = Streams::default();
     columns.extend(chosen.iter().map(|index| streams.index(of(index).stream)));
+    let leaked: Vec<u64> = (0..)
+        .zip(&chosen)
+        .filter(|(_, index)| of(index).leaked)
+        .map(|(number, _)| number)
+        .collect();
+    columns.extend_deltas(leaked.iter().copied());
 
     let head = Head {
         source: &run.source,
@@ -106,6 +114,7 @@ pub(super) fn blob(run: &Run, mut order: Order, kept: Kept) -> io::Result<String
         problems: &run.problems,
         left_out: kept.left_out,
         allocations: chosen.len(),
+        leaked: leaked.len(),
         events: order.events.len(),
         tick,
         shift,

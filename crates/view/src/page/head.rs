@@ -33,6 +33,8 @@ pub(super) struct Head<'a> {
     pub(super) left_out: LeftOut,
     /// How many allocations the columns have.
     pub(super) allocations: usize,
+    /// How many of them ended with their context and were not freed.
+    pub(super) leaked: usize,
     /// How many events: each allocation's begin, and its end where it has one.
     pub(super) events: usize,
     /// Nanoseconds of a unit of time.

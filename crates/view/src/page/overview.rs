@@ -20,7 +20,7 @@ pub(super) struct Overview {
     pub(super) peak: u64,
     pub(super) peak_time: u64,
     pub(super) allocations: u64,
-    /// Not freed, or still alive where the process did not exit.
+    /// Not freed, also before its context ended, or still alive where the process did not exit.
     pub(super) alive: u64,
     pub(super) alive_bytes: u64,
     pub(super) out_of_memory: usize,
@@ -34,7 +34,7 @@ impl Overview {
         let alive: Amount = run
             .allocations
             .iter()
-            .filter(|allocation| allocation.end == FOREVER)
+            .filter(|allocation| allocation.end == FOREVER || allocation.leaked)
             .map(|allocation| run.amount(allocation))
             .collect();
         Self {

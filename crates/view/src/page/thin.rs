@@ -59,7 +59,7 @@ pub(super) fn keep(run: &Run, order: &Order, limit: usize) -> Kept {
     }
 }
 
-/// What is alive at a moment that the page names.
+/// What is alive at a moment that the page names, or was not freed.
 fn needed(run: &Run) -> Vec<bool> {
     let mut times = vec![crate::peak(run).time];
     times.extend(
@@ -74,7 +74,8 @@ fn needed(run: &Run) -> Vec<bool> {
         .iter()
         .map(|allocation| {
             let next = times.partition_point(|time| *time < allocation.start);
-            allocation.end == FOREVER || times.get(next).is_some_and(|time| *time < allocation.end)
+            let is_leak = allocation.end == FOREVER || allocation.leaked;
+            is_leak || times.get(next).is_some_and(|time| *time < allocation.end)
         })
         .collect()
 }

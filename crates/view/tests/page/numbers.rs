@@ -256,6 +256,37 @@ fn beyond_the_limit_the_page_says_what_is_left_out() {
     browser.assert_silent();
 }
 
+/// A context that is closed before the exit frees what the program did not: that is a leak all the same.
+#[test]
+fn what_ended_with_its_context_is_a_leak() {
+    let Some(mut browser) = start("what_ended_with_its_context_is_a_leak") else {
+        return;
+    };
+    let mut run = runs::small();
+    let end = run.end;
+    for allocation in &mut run.allocations {
+        if allocation.end == FOREVER {
+            (allocation.end, allocation.leaked) = (end, true);
+        }
+    }
+    let leaked = expected::never_freed(&run);
+    assert_eq!(leaked.len(), 3);
+    browser.open(&html(std::slice::from_ref(&run)));
+    assert_eq!(figure(&mut browser, "leaked"), expected::bytes(&leaked));
+    let words = browser.text("document.getElementById('words').textContent");
+    assert!(
+        words.contains("3 resources (5.00 MiB) were not freed, from 2 call sites"),
+        "{words}"
+    );
+    let leaks = browser.text("document.getElementById('leaks').textContent");
+    assert!(
+        leaks.contains("3 resources ended with a context and had not been freed."),
+        "{leaks}"
+    );
+    assert!(!leaks.contains("Everything was freed"), "{leaks}");
+    browser.assert_silent();
+}
+
 #[test]
 fn the_page_agrees_with_the_report_in_json() {
     let Some(mut browser) = start("the_page_agrees_with_the_report_in_json") else {

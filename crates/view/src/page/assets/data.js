@@ -112,6 +112,8 @@ async function readRun(number) {
   run.context = reader.fill(new Uint32Array(n));
   run.kind = reader.fill(new Uint8Array(n));
   run.stream = reader.fill(new Uint32Array(n));
+  run.leaked = new Uint8Array(n);
+  for (const i of reader.fillDeltas(new Uint32Array(head.leaked))) run.leaked[i] = 1;
   mergeNames(run);
   linkEvents(run);
   return run;

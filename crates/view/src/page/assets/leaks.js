@@ -12,6 +12,16 @@ function sparkline(values, width, height, most = Math.max(...values, 1)) {
     svg("polygon", { points: `0,${height} ${points} ${width},${height}` }), svg("polyline", { points }));
 }
 
+/// What the list of leaks has, in words.
+function leakWords(run, { allocations, ended }) {
+  const alive = allocations.length - ended.length;
+  const text = [];
+  if (ended.length) text.push(`${plural(ended.length, "resource")} ended with a context and had not been freed.`);
+  if (alive && run.exited) text.push(ended.length ? `${formatCount(alive)} more ${alive === 1 ? "was" : "were"} alive when the process exited.` : "Alive when the process exited, by call site, the largest first.");
+  if (alive && !run.exited) text.push(`The recording ends without an exit: ${ended.length ? `${formatCount(alive)} more` : "these"} were alive, and need not be leaks.`);
+  return text.join(" ");
+}
+
 class Leaks {
   constructor(app) {
     this.app = app;
@@ -22,7 +32,7 @@ class Leaks {
     const { run, facts } = this.app;
     this.suspects = growthSuspects(run);
     this.panel = el("div", { class: "panel", role: "tabpanel" });
-    const title = run.exited ? "Not freed" : "Alive at the end";
+    const title = run.exited || facts.leaks.ended.length ? "Not freed" : "Alive at the end";
     section.replaceChildren(
       el("div", { class: "card-head" }, el("h2", {}, "Leaks and growth"),
         tabs("Leaks and growth", [["leaks", `${title} (${formatCount(facts.leaks.groups.length)})`], ["growth", `Growth suspects (${formatCount(this.suspects.length)})`]], this.tab, (tab) => {
@@ -49,7 +59,7 @@ class Leaks {
     if (!facts.leaks.groups.length) return [empty(run.exited ? "Everything was freed" : "Nothing was alive at the end", "Every allocation that was recorded has a free.")];
     if (!groups.length) return [empty("Nothing matches the search")];
     return [
-      el("p", { class: "muted" }, run.exited ? "Alive when the process exited, by call site, the largest first." : "The recording ends without an exit: these were alive, and need not be leaks."),
+      el("p", { class: "muted" }, leakWords(run, facts.leaks)),
       this.list(groups, (group) => this.entry({
         site: group.key, bytes: group.bytes, figure: formatBytes(group.bytes), note: `${plural(group.count, "resource")} · ${traits(run, group.allocations).kind}`,
         label: traits(run, group.allocations).label,

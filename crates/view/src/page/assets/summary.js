@@ -53,9 +53,9 @@ function renderSummary(app) {
     el("div", { class: "tiles" },
       tile("peak", `Peak of ${memory.toLowerCase()}`, formatBytes(facts.peak.bytes), facts.peak.bytes,
         facts.peak.position < 0 ? "nothing was allocated" : `at ${formatTime(timeAt(run, facts.peak.position))}`, () => app.jump(facts.peak.position)),
-      tile("leaked", run.exited ? "Not freed at exit" : "Alive at the end", formatBytes(sumBytes(run, facts.leaks.allocations)),
+      tile("leaked", run.exited ? (facts.leaks.ended.length ? "Not freed" : "Not freed at exit") : (facts.leaks.ended.length ? "Not freed or alive at the end" : "Alive at the end"), formatBytes(sumBytes(run, facts.leaks.allocations)),
         sumBytes(run, facts.leaks.allocations), plural(facts.leaks.allocations.length, "resource"), () => byId("leaks").scrollIntoView(),
-        facts.leaks.allocations.length > 0 && run.exited),
+        (run.exited ? facts.leaks.allocations : facts.leaks.ended).length > 0),
       tile("allocated", facts.scope === "device" ? "Device memory allocated" : "Memory allocated", formatBytes(facts.allocated + run.left_out.bytes), facts.allocated + run.left_out.bytes,
         plural(facts.count + run.left_out.count, "allocation")),
       tile("wasted", "Wasted at the peak", formatPercent(facts.pages.wasted, facts.pages.wasted + facts.pages.used), facts.pages.wasted,
@@ -97,7 +97,7 @@ function words(run, facts) {
       `${formatPercent(top.bytes, facts.peak.bytes)} of it was allocated by `, ...siteWords(run, top.key), ". ");
   }
   const { leaks, ooms, pages } = facts;
-  const verb = run.exited ? (leaks.allocations.length === 1 ? "was not freed" : "were not freed") : (leaks.allocations.length === 1 ? "was alive at the end" : "were alive at the end");
+  const verb = run.exited || leaks.ended.length === leaks.allocations.length ? (leaks.allocations.length === 1 ? "was not freed" : "were not freed") : (leaks.ended.length ? "were not freed or alive at the end" : leaks.allocations.length === 1 ? "was alive at the end" : "were alive at the end");
   if (!leaks.allocations.length) text.push(run.exited ? "Everything was freed. " : "Nothing was alive at the end. ");
   else {
     text.push(strong(plural(leaks.allocations.length, "resource")), ` (${formatBytes(sumBytes(run, leaks.allocations))}) ${verb}, `,

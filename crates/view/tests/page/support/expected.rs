@@ -51,7 +51,7 @@ pub fn groups<K: Ord>(
 pub fn never_freed(run: &Run) -> Vec<&Allocation> {
     run.allocations
         .iter()
-        .filter(|allocation| allocation.end == FOREVER)
+        .filter(|allocation| allocation.end == FOREVER || allocation.leaked)
         .collect()
 }
 
