@@ -28,6 +28,12 @@ pub struct Recording {
     pub events: Vec<Event>,
     /// How many events were dropped by the size limit.
     pub dropped: u64,
+    /// From this time on no event is dropped by the size limit; 0 where none is. An allocation before it whose free is
+    /// missing may have been freed.
+    pub complete_from: u64,
+    /// How many events were not written: the file could not grow, or a signal handler interrupted the recording of
+    /// another event.
+    pub lost: u64,
 }
 
 /// The process that was recorded.

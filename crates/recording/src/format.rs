@@ -25,6 +25,8 @@ pub(crate) mod header {
     pub(crate) const COMPLETE_FROM: usize = 24;
     /// The length of what begins at [`META`].
     pub(crate) const LENGTH: usize = 32;
+    /// Events that could not be written.
+    pub(crate) const LOST: usize = 40;
     pub(crate) const META: usize = 64;
 }
 

@@ -31,6 +31,7 @@ pub use data::{Embedded, End, Event, Frame, Kind, Meta, Module, Recording, Site,
 pub use foreign::{ResolveForeign, register_foreign};
 pub use options::{Definitions, Options, Policy, StackDefinition, StartError, UnknownPolicy};
 pub use process::{
-    addresses, embed_symbols, host, is_on, note_exit, path, record, record_label, start,
+    Label, addresses, embed_symbols, host, is_on, note_exit, path, record, record_freed,
+    record_label, start,
 };
 pub use read::{OpenError, ReadError};

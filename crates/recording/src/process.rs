@@ -5,7 +5,7 @@
 //!     off ──────────► on ──────────────────────► off for good
 //! ```
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, TryLockError};
@@ -23,11 +23,65 @@ static ON: AtomicBool = AtomicBool::new(false);
 /// The recording. It stays when recording ends: threads may be within it.
 static WRITER: OnceLock<&'static Writer> = OnceLock::new();
 
-/// For threads whose own cursor is dropped already, and in a signal handler that interrupts a thread in its own.
+/// For threads whose own cursor is dropped already.
 static SHARED: Mutex<Option<Cursor>> = Mutex::new(None);
 
 thread_local! {
-    static CURSOR: RefCell<Option<Cursor>> = const { RefCell::new(None) };
+    static CURSOR: RefCell<Own> = const { RefCell::new(Own(None)) };
+    /// Whether the thread is within this crate, and may hold its locks. Never dropped.
+    static BUSY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The cursor of a thread.
+struct Own(Option<Cursor>);
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let _busy = Busy::enter();
+        self.0 = None;
+    }
+}
+
+/// While this exists, a signal handler on the same thread records nothing: it would wait for a lock that its own thread
+/// holds.
+struct Busy;
+
+impl Busy {
+    /// `None` in a signal handler that interrupts the thread within this crate.
+    #[inline]
+    fn enter() -> Option<Self> {
+        (!BUSY.replace(true)).then_some(Self)
+    }
+}
+
+impl Drop for Busy {
+    #[inline]
+    fn drop(&mut self) {
+        BUSY.set(false);
+    }
+}
+
+/// A name for something alive.
+///
+/// ```
+/// use cuguard_recording::{Label, record_label};
+///
+/// record_label(&Label { time: 2, thread: 1, kind: 0, address: 0x7f00_0000_0000, created: 1, label: 3 });
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    /// When it was named.
+    pub time: u64,
+    /// The name of the thread.
+    pub thread: u32,
+    /// The kind of the resource.
+    pub kind: u8,
+    /// Its address or handle.
+    pub address: u64,
+    /// The time of the event of its allocation.
+    pub created: u64,
+    /// Its name.
+    pub label: u32,
 }
 
 /// Whether events are recorded: one load, for hot paths.
@@ -56,13 +110,18 @@ pub fn start(options: &Options, definitions: &'static dyn Definitions) -> Result
     let writer = Writer::create(options, definitions)?;
     if WRITER.set(writer).is_ok() {
         // The child shares the mapped file: it would overwrite what this process records.
-        write::on_fork(turn_off);
+        write::on_fork(forked);
         ON.store(true, Ordering::Release);
     }
     Ok(())
 }
 
-extern "C" fn turn_off() {
+extern "C" fn forked() {
+    write::forked::mark();
+    turn_off();
+}
+
+fn turn_off() {
     ON.store(false, Ordering::Release);
 }
 
@@ -88,14 +147,16 @@ fn writer() -> Option<&'static Writer> {
 /// Calls `use_it` with the cursor of the thread, or with the one that all threads share.
 #[inline]
 fn with_cursor(writer: &'static Writer, use_it: impl Fn(&mut Cursor)) {
+    let Some(_busy) = Busy::enter() else {
+        return writer.lose_event();
+    };
     let own = CURSOR.try_with(|cursor| {
-        let Ok(mut cursor) = cursor.try_borrow_mut() else {
-            return false;
-        };
-        use_it(cursor.get_or_insert_with(|| Cursor::new(writer)));
-        true
+        // Not borrowed, as the thread was not busy.
+        if let Ok(mut cursor) = cursor.try_borrow_mut() {
+            use_it(cursor.0.get_or_insert_with(|| Cursor::new(writer)));
+        }
     });
-    if !own.unwrap_or(false) {
+    if own.is_err() {
         with_shared_cursor(writer, use_it);
     }
     if writer.has_failed() {
@@ -103,13 +164,12 @@ fn with_cursor(writer: &'static Writer, use_it: impl Fn(&mut Cursor)) {
     }
 }
 
-/// How long a thread waits for the cursor that threads share, before its event counts as dropped.
+/// How long a thread waits for the cursor that threads share, before its event counts as lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 #[cold]
 fn with_shared_cursor(writer: &'static Writer, use_it: impl Fn(&mut Cursor)) {
-    // With a limit: a signal handler may have interrupted the holder. It is held for less than a microsecond, but the
-    // holder may be preempted.
+    // With a limit, as threads end here. It is held for less than a microsecond, but the holder may be preempted.
     let until = Instant::now() + PATIENCE;
     loop {
         match SHARED.try_lock() {
@@ -118,7 +178,7 @@ fn with_shared_cursor(writer: &'static Writer, use_it: impl Fn(&mut Cursor)) {
             Err(_) => break,
         }
     }
-    writer.drop_event();
+    writer.lose_event();
 }
 
 /// Records an event. Its time is that of [`cuguard_sync::clock`], its numbers are those of [`Definitions`]. Does nothing
@@ -139,30 +199,57 @@ pub fn record(event: &Event) {
             time: writer.since_begin(event.time),
             ..*event
         };
-        with_cursor(writer, |cursor| cursor.record(&event));
+        with_cursor(writer, |cursor| cursor.record(&event, None));
+    }
+}
+
+/// [`record`] for a [`What::Freed`](crate::What::Freed) of something whose allocation has the time `created`: by the
+/// policy [`Aggregate`](crate::Policy::Aggregate) both may be left out.
+///
+/// ```
+/// use cuguard_recording::{Event, What, record_freed};
+///
+/// let what = What::Freed { kind: 0, address: 0x7f00_0000_0000, context: 1 };
+/// record_freed(&Event { time: 2, thread: 1, what }, 1);
+/// ```
+#[inline(never)]
+pub fn record_freed(event: &Event, created: u64) {
+    if let Some(writer) = writer() {
+        let event = Event {
+            time: writer.since_begin(event.time),
+            ..*event
+        };
+        let created = Some(writer.since_begin(created));
+        with_cursor(writer, |cursor| cursor.record(&event, created));
     }
 }
 
 /// Records a name for something alive, in place of the label that it has.
 #[cold]
-pub fn record_label(time: u64, thread: u32, kind: u8, address: u64, label: u32) {
+pub fn record_label(label: &Label) {
     if let Some(writer) = writer() {
-        let time = writer.since_begin(time);
-        with_cursor(writer, |cursor| {
-            cursor.label(time, thread, kind, address, label);
-        });
+        let label = Label {
+            time: writer.since_begin(label.time),
+            created: writer.since_begin(label.created),
+            ..*label
+        };
+        with_cursor(writer, |cursor| cursor.label(&label));
     }
 }
 
 /// The addresses in all stacks so far, in order, if [`Options::keep_addresses`] is set.
 #[must_use]
 pub fn addresses() -> Vec<u64> {
+    let _busy = Busy::enter();
     writer().map(Writer::addresses).unwrap_or_default()
 }
 
 /// Adds the names of functions, for machines without the program.
 pub fn embed_symbols(symbols: impl IntoIterator<Item = Embedded>) {
     if let Some(writer) = writer() {
+        // Collected first: resolving may allocate and record.
+        let symbols: Vec<Embedded> = symbols.into_iter().collect();
+        let _busy = Busy::enter();
         writer.symbols(symbols.into_iter());
     }
 }
@@ -171,6 +258,7 @@ pub fn embed_symbols(symbols: impl IntoIterator<Item = Embedded>) {
 pub fn note_exit(time: u64) {
     if let Some(writer) = writer() {
         turn_off();
+        let _busy = Busy::enter();
         writer.exit(time);
     }
 }

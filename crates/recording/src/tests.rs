@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use crate::data::{End, Event, Frame, Kind, Recording, Site, What};
 use crate::format::{MIN_CHUNK_SIZE, chunk, header};
 use crate::options::{Definitions, Options, Policy, StackDefinition};
+use crate::process::Label;
 use crate::read::ReadError;
 use crate::write::{Cursor, Writer};
 
@@ -207,9 +208,17 @@ fn any_events(most: usize) -> impl Strategy<Value = Vec<Event>> {
 fn round_trip(events: &[Event], options: &Options, scratch: &Scratch) -> Recording {
     let writer = writer(options);
     let mut cursors: BTreeMap<u32, Cursor> = BTreeMap::new();
+    // When each was allocated.
+    let mut alive = BTreeMap::new();
     for event in events {
         let cursor = cursors.entry(event.thread);
-        cursor.or_insert_with(|| Cursor::new(writer)).record(event);
+        let created = match event.what {
+            What::Freed { kind, address, .. } => alive.remove(&(kind, address)),
+            What::Allocated { kind, address, .. } => alive.insert((kind, address), event.time),
+            _ => None,
+        };
+        let cursor = cursor.or_insert_with(|| Cursor::new(writer));
+        cursor.record(event, created);
     }
     drop(cursors);
     writer.exit(u64::MAX);
@@ -300,6 +309,17 @@ fn freed(time: u64, address: u64) -> Event {
     }
 }
 
+fn named(time: u64, address: u64, label: u32) -> Label {
+    Label {
+        time,
+        thread: 7,
+        kind: 0,
+        address,
+        created: 0,
+        label,
+    }
+}
+
 /// Pairs of an allocation and its free.
 fn pairs(count: u64) -> Vec<Event> {
     let pair = |n| [allocated(n * 10, n << 9), freed(n * 10 + 5, n << 9)];
@@ -369,14 +389,14 @@ fn a_label_applies_to_what_is_alive() {
     let scratch = Scratch::new();
     let writer = writer(&scratch.options());
     let mut cursor = Cursor::new(writer);
-    cursor.record(&allocated(1, 0x1000));
-    cursor.label(2, 7, 0, 0x1000, 5);
-    cursor.label(3, 7, 0, 0x1000, 6);
-    cursor.record(&freed(4, 0x1000));
-    cursor.record(&allocated(5, 0x1000));
-    cursor.label(6, 7, 0, 0x2000, 5);
-    cursor.record(&allocated(7, 0x3000));
-    cursor.label(7, 7, 0, 0x3000, 5);
+    cursor.record(&allocated(1, 0x1000), None);
+    cursor.label(&named(2, 0x1000, 5));
+    cursor.label(&named(3, 0x1000, 6));
+    cursor.record(&freed(4, 0x1000), None);
+    cursor.record(&allocated(5, 0x1000), None);
+    cursor.label(&named(6, 0x2000, 5));
+    cursor.record(&allocated(7, 0x3000), None);
+    cursor.label(&named(7, 0x3000, 5));
     drop(cursor);
     let recording = scratch.read();
     let label = |event: &Event| match event.what {
@@ -393,7 +413,7 @@ fn short_threads_share_a_chunk() {
     let writer = writer(&scratch.options());
     for number in 0..500 {
         let mut cursor = Cursor::new(writer);
-        cursor.record(&allocated(number, number << 9));
+        cursor.record(&allocated(number, number << 9), None);
     }
     writer.exit(u64::MAX);
     assert_eq!(scratch.read().events.len(), 500);
@@ -464,6 +484,34 @@ fn beyond_the_limit_short_lived_allocations_are_left_out() {
     assert_eq!(alive, expected);
 }
 
+/// Thread 7 allocates, 2 frees and allocates the address again, 7 frees it.
+#[test]
+fn beyond_the_limit_an_address_may_cross_threads() {
+    let scratch = Scratch::new();
+    let limit = 8 * u64::from(MIN_CHUNK_SIZE);
+    let options = scratch.options().limit(limit, Policy::Aggregate);
+    let mut events = pairs(10_000);
+    let address = 0x7f00_0000_0000;
+    let by = |event: Event, thread| Event { thread, ..event };
+    // The second thread is beyond the limit, too, from its second event on.
+    events.push(by(allocated(200_000, 0x1000), 2));
+    let crossing = [
+        by(allocated(200_010, address), 7),
+        by(freed(200_020, address), 2),
+        by(allocated(200_030, address), 2),
+        by(freed(200_040, address), 7),
+    ];
+    events.extend(crossing);
+    let recording = round_trip(&events, &options, &scratch);
+    let is_crossing = |event: &&Event| match event.what {
+        What::Allocated { address: at, .. } | What::Freed { address: at, .. } => at == address,
+        _ => false,
+    };
+    let times = recording.events.iter().filter(is_crossing);
+    let times: Vec<u64> = times.map(|event| event.time).collect();
+    assert_eq!(times, [200_010, 200_020, 200_030, 200_040]);
+}
+
 #[test]
 fn aggregation_ends_at_twice_the_limit() {
     let scratch = Scratch::new();
@@ -510,7 +558,7 @@ fn a_chunk_of_garbage_is_skipped() {
 fn files_in_use_are_left_alone() {
     let scratch = Scratch::new();
     let first = writer(&scratch.options());
-    Cursor::new(first).record(&allocated(1, 0x1000));
+    Cursor::new(first).record(&allocated(1, 0x1000), None);
     // Locks belong to an open file, so a second one in this process is as one of another process.
     let second = writer(&scratch.options());
     let other = Scratch(second.path().to_owned());

@@ -206,6 +206,103 @@ fn a_forked_child_records_nothing() {
     assert_eq!(addresses, [0x1000, 0x3000]);
 }
 
+/// Ends this process by a signal, where it hangs.
+fn end_if_it_hangs() {
+    // SAFETY: sets the timer of the process; SIGALRM ends it.
+    unsafe { libc::alarm(100) };
+}
+
+/// The child has the cursor of the forking thread, and the locks of threads that it does not have.
+#[test]
+fn a_forked_child_exits_whatever_other_threads_do() {
+    const TEST: &str = "a_forked_child_exits_whatever_other_threads_do";
+    if started() {
+        allocate(1, 0x1000);
+        let stop = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let busy = || {
+                // A thread that ends takes the lock of the file.
+                while !stop.load(Ordering::Relaxed) {
+                    let short = std::thread::spawn(|| allocate(2, 0x2000));
+                    short.join().unwrap();
+                }
+            };
+            (0..3).for_each(|_| drop(scope.spawn(busy)));
+            for _ in 0..500 {
+                // SAFETY: the child drops what belongs to its thread, and ends.
+                let child = unsafe { libc::fork() };
+                if child == 0 {
+                    // SAFETY: a child that hangs ends by the signal.
+                    unsafe { libc::alarm(20) };
+                    // SAFETY: drops the locals of this thread, and ends the process.
+                    unsafe { libc::exit(0) };
+                }
+                let mut status = 0;
+                // SAFETY: a child of this process, and a variable to write to.
+                unsafe { libc::waitpid(child, &raw mut status, 0) };
+                assert_eq!(status, 0, "the child hangs");
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        return note_exit(clock::nanoseconds());
+    }
+    Scratch::new().run(TEST);
+}
+
+/// A signal handler records, also where it interrupts the recording of an event on its own thread.
+#[test]
+fn signal_handlers_do_not_wait_for_their_own_thread() {
+    const TEST: &str = "signal_handlers_do_not_wait_for_their_own_thread";
+    static HANDLED: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn handler(_: libc::c_int) {
+        let number = HANDLED.fetch_add(1, Ordering::Relaxed);
+        // A new name each time.
+        allocate(1_000_000 + number, u64::from(number) << 9);
+    }
+    if started() {
+        end_if_it_hangs();
+        let interval = libc::timeval {
+            tv_sec: 0,
+            tv_usec: 100,
+        };
+        let timer = libc::itimerval {
+            it_interval: interval,
+            it_value: interval,
+        };
+        let handler: extern "C" fn(libc::c_int) = handler;
+        // SAFETY: the handler uses what the interrupted thread uses within `record` alone; the structure is valid.
+        unsafe {
+            libc::signal(libc::SIGVTALRM, handler as libc::sighandler_t);
+            libc::setitimer(libc::ITIMER_VIRTUAL, &raw const timer, std::ptr::null_mut());
+        }
+        let mut number = 1;
+        while HANDLED.load(Ordering::Relaxed) < 500 {
+            allocate(number, u64::from(number) << 9);
+            number = number % 900_000 + 1;
+        }
+        // SAFETY: the signal is ignored from now on.
+        unsafe { libc::signal(libc::SIGVTALRM, libc::SIG_IGN) };
+        return note_exit(clock::nanoseconds());
+    }
+    let scratch = Scratch::new();
+    scratch.run(TEST);
+    let recording = scratch.read();
+    // Each is recorded or counted.
+    let is_of_handler = |event: &&Event| {
+        recording.names[event.thread as usize]
+            .strip_prefix("thread ")
+            .and_then(|number| number.parse().ok())
+            .is_some_and(|number: u32| number >= 1_000_000)
+    };
+    let recorded = recording.events.iter().filter(is_of_handler).count() as u64;
+    assert!(
+        recorded + recording.lost >= 500,
+        "{recorded}, {}",
+        recording.lost
+    );
+    assert_eq!(recording.dropped, 0);
+}
+
 #[test]
 fn threads_record_side_by_side_also_while_they_end() {
     const TEST: &str = "threads_record_side_by_side_also_while_they_end";

@@ -5,7 +5,8 @@
 use std::panic::Location;
 
 use cuguard_recording::{
-    Definitions, Event, Options, Site, StackDefinition, StartError, What, record, record_label,
+    Definitions, Event, Label, Options, Site, StackDefinition, StartError, What, record,
+    record_freed, record_label,
 };
 use cuguard_sync::clock;
 
@@ -216,7 +217,8 @@ fn freed_at(own: u32, key: Key, from: &Record, time: u64) {
         address: key.address,
         context: context_of(own, key, from),
     };
-    write(time, what);
+    let thread = caller::thread();
+    record_freed(&Event { time, thread, what }, from.created_nanoseconds());
 }
 
 fn context_of(own: u32, key: Key, record: &Record) -> u32 {
@@ -229,7 +231,12 @@ fn context_of(own: u32, key: Key, record: &Record) -> u32 {
 /// A record got a name.
 #[cold]
 pub(crate) fn labelled(key: Key, record: &Record) {
-    let (kind, label) = (key.kind.index() as u8, label_of(record));
-    let now = clock::nanoseconds();
-    record_label(now, caller::thread(), kind, key.address, label);
+    record_label(&Label {
+        time: clock::nanoseconds(),
+        thread: caller::thread(),
+        kind: key.kind.index() as u8,
+        address: key.address,
+        created: record.created_nanoseconds(),
+        label: label_of(record),
+    });
 }

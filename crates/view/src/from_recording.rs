@@ -26,6 +26,7 @@ impl Run {
     /// [`Run::problems`].
     ///
     /// - A free without an allocation is left out: its size is unknown.
+    /// - An allocation before [`Recording::complete_from`] whose end is not recorded is left out: it may have been freed.
     /// - An allocation at an address that is in use ends the older one: its free was not recorded.
     /// - What a context had ends with it, but for kinds that belong to the device or the process. It was not freed:
     ///   [`Allocation::leaked`].
@@ -76,13 +77,8 @@ impl Run {
         if run.names.is_empty() {
             run.names.push(String::new());
         }
-        if recording.dropped != 0 {
-            run.problems.push(format!(
-                "{} dropped by the size limit of the recording",
-                count(recording.dropped, "event was", "events were")
-            ));
-        }
         let mut pairing = Pairing::new(run, numbers);
+        pairing.complete_from = recording.complete_from;
         pairing.reserve(&events);
         for event in &events {
             pairing.event(event);
@@ -134,6 +130,8 @@ struct Pairing {
     outlives: Vec<bool>,
     /// By context: what is alive, by kind and address. One map a context, so that its end costs what it had.
     alive: HashMap<u32, HashMap<(u8, u64), u32>>,
+    /// Before this time, events may be missing.
+    complete_from: u64,
     unmatched_frees: u64,
     reused: u64,
     unknown_references: u64,
@@ -148,6 +146,7 @@ impl Pairing {
             run,
             numbers,
             alive: HashMap::new(),
+            complete_from: 0,
             unmatched_frees: 0,
             reused: 0,
             unknown_references: 0,
@@ -260,8 +259,10 @@ impl Pairing {
         };
         alive.retain(|(kind, _), index| {
             let stays = self.outlives[usize::from(*kind)];
-            if !stays {
-                self.run.allocations[*index as usize].end_unfreed(time);
+            let allocation = &mut self.run.allocations[*index as usize];
+            // Of an older one the free may be missing: it is left out at the end.
+            if !stays && allocation.start >= self.complete_from {
+                allocation.end_unfreed(time);
             }
             stays
         });
@@ -293,7 +294,24 @@ impl Pairing {
         kind
     }
 
+    /// Leaves out what may have been freed.
+    fn leave_unknown_out(&mut self) {
+        let allocations = &mut self.run.allocations;
+        let before = allocations.len();
+        let from = self.complete_from;
+        allocations.retain(|allocation| allocation.end != FOREVER || allocation.start >= from);
+        let unknown = (before - allocations.len()) as u64;
+        if unknown != 0 {
+            let what = count(unknown, "allocation is", "allocations are");
+            let seconds = from as f64 / 1e9;
+            let why = "the free may be among the events that the size limit dropped";
+            let problem = format!("{what} left out, from before {seconds:.3} s: {why}");
+            self.run.problems.push(problem);
+        }
+    }
+
     fn finish(mut self) -> Run {
+        self.leave_unknown_out();
         for (number, one, many) in [
             (
                 self.unmatched_frees,

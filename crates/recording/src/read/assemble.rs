@@ -15,12 +15,14 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, ReadError> {
         stacks: vec![Stack::default()],
         names: vec![String::new()],
         dropped: raw.dropped,
+        complete_from: raw.complete_from,
+        lost: raw.lost,
         ..Recording::default()
     };
     let mut numbers = Numbers::default();
     numbers.define(&mut recording, raw.definitions);
     recording.problems.extend(raw.problems);
-    note_dropped(&mut recording, raw.complete_from);
+    note_missing(&mut recording);
 
     let Raw {
         mut events, labels, ..
@@ -41,12 +43,17 @@ pub(super) fn read(bytes: &[u8]) -> Result<Recording, ReadError> {
     Ok(recording)
 }
 
-fn note_dropped(recording: &mut Recording, complete_from: u64) {
-    let dropped = recording.dropped;
+fn note_missing(recording: &mut Recording) {
+    let (dropped, lost) = (recording.dropped, recording.lost);
+    if lost != 0 {
+        recording.problems.push(format!(
+            "events that were not written: {lost}; the file could not grow, or a signal handler interrupted the recording"
+        ));
+    }
     if dropped == 0 {
         return;
     }
-    let what = match complete_from {
+    let what = match recording.complete_from {
         0 => format!("the size limit left out {dropped} events of short-lived allocations"),
         time => format!(
             "the size limit dropped {dropped} events; none is missing from {:.3} s on",

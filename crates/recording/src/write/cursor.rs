@@ -1,10 +1,12 @@
 //! A thread's place in the file.
 
 use super::file::{Chunk, NoChunk};
+use super::forked;
 use super::pending::Pending;
 use super::writer::Writer;
 use crate::data::{Event, What};
 use crate::event::{Encoded, State};
+use crate::process::Label;
 
 /// Appends the events of one thread.
 #[derive(Debug)]
@@ -34,15 +36,15 @@ impl Cursor {
         }
     }
 
-    /// Appends an event, whose time is since the begin of the recording.
-    pub(crate) fn record(&mut self, event: &Event) {
-        if let Err(error) = self.try_record(event) {
+    /// Appends an event. Its time, and that at which what it frees was `created`, are since the begin of the recording.
+    pub(crate) fn record(&mut self, event: &Event, created: Option<u64>) {
+        if let Err(error) = self.try_record(event, created) {
             self.writer.fail(error, event.time);
         }
     }
 
     #[inline]
-    fn try_record(&mut self, event: &Event) -> Result<(), NoChunk> {
+    fn try_record(&mut self, event: &Event, created: Option<u64>) -> Result<(), NoChunk> {
         match event.what {
             What::Allocated { stack, label, .. } => {
                 if stack != self.stack {
@@ -58,14 +60,14 @@ impl Cursor {
             _ => {}
         }
         if self.pending.is_some() {
-            return self.record_pending(event);
+            return self.record_pending(event, created);
         }
         self.append(event)
     }
 
     /// [`record`](Self::record) from the size limit on.
     #[cold]
-    fn record_pending(&mut self, event: &Event) -> Result<(), NoChunk> {
+    fn record_pending(&mut self, event: &Event, created: Option<u64>) -> Result<(), NoChunk> {
         let Some(pending) = &mut self.pending else {
             return Ok(());
         };
@@ -82,7 +84,11 @@ impl Cursor {
                 }
                 Ok(())
             }
-            What::Freed { kind, address, .. } if pending.remove(kind, address) => Ok(()),
+            What::Freed { kind, address, .. }
+                if created.is_some_and(|created| pending.remove(kind, address, created)) =>
+            {
+                Ok(())
+            }
             _ => self.append(event),
         }
     }
@@ -142,25 +148,25 @@ impl Cursor {
         Err(NoChunk::Limit)
     }
 
-    /// Names something alive.
-    pub(crate) fn label(&mut self, time: u64, thread: u32, kind: u8, address: u64, label: u32) {
-        let result = self.try_label(time, thread, kind, address, label);
-        if let Err(error) = result {
-            self.writer.fail(error, time);
+    /// Names something alive. Its times are since the begin of the recording.
+    pub(crate) fn label(&mut self, named: &Label) {
+        if let Err(error) = self.try_label(named) {
+            self.writer.fail(error, named.time);
         }
     }
 
-    fn try_label(
-        &mut self,
-        time: u64,
-        thread: u32,
-        kind: u8,
-        address: u64,
-        label: u32,
-    ) -> Result<(), NoChunk> {
+    fn try_label(&mut self, named: &Label) -> Result<(), NoChunk> {
+        let Label {
+            time,
+            thread,
+            kind,
+            address,
+            created,
+            label,
+        } = *named;
         self.writer.define_name(label)?;
         if let Some(pending) = &mut self.pending
-            && pending.label(kind, address, label)
+            && pending.label(kind, address, created, label)
         {
             return Ok(());
         }
@@ -182,6 +188,10 @@ impl Cursor {
 
 impl Drop for Cursor {
     fn drop(&mut self) {
+        // The lock may be held by a thread that does not exist here, and the chunks belong to the parent.
+        if forked::is_forked() {
+            return;
+        }
         if let Some(chunk) = self.chunk.take() {
             self.writer.retire(chunk, self.last);
         }

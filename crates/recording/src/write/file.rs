@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::mapped;
@@ -109,6 +110,8 @@ struct Inner {
 #[derive(Debug)]
 pub(super) struct ChunkFile {
     inner: Mutex<Inner>,
+    /// In the header.
+    lost: &'static AtomicU64,
     chunk_size: u64,
     limit: u64,
     policy: Policy,
@@ -130,6 +133,7 @@ impl ChunkFile {
         header[header::CHUNK_SIZE..][..4].copy_from_slice(&options.chunk_size.to_le_bytes());
         header[header::VERSION..][..4].copy_from_slice(&format::VERSION.to_le_bytes());
         header[..8].copy_from_slice(format::MAGIC);
+        let (header, rest) = header.split_at_mut(header::LOST);
         let inner = Inner {
             identity: identity(&file)?,
             // The program may change its folder.
@@ -149,6 +153,7 @@ impl ChunkFile {
         };
         let file = Self {
             inner: Mutex::new(inner),
+            lost: mapped::counter(rest),
             chunk_size,
             limit: if options.limit == 0 {
                 u64::MAX
@@ -226,11 +231,8 @@ impl ChunkFile {
     }
 
     /// Counts an event that could not be written.
-    pub(super) fn drop_event(&self) {
-        let mut inner = self.lock();
-        inner.dropped += 1;
-        let dropped = inner.dropped;
-        mapped::commit_wide(inner.header, header::DROPPED, dropped);
+    pub(super) fn lose_event(&self) {
+        mapped::add(self.lost, 1);
     }
 
     /// Ends the recording: no chunk is handed out any more, and the file loses what was not used.

@@ -47,6 +47,21 @@ pub(super) fn commit_wide(bytes: &mut [u8], at: usize, value: u64) {
     field.store(value.to_le(), Ordering::Release);
 }
 
+/// The first eight bytes as a counter that threads and signal handlers share.
+pub(super) fn counter(bytes: &'static mut [u8]) -> &'static AtomicU64 {
+    let field = &mut bytes[..size_of::<u64>()];
+    let field: *mut u64 = field.as_mut_ptr().cast();
+    assert!(field.is_aligned(), "chunks and their fields are aligned");
+    // SAFETY: `field` is aligned, is valid for eight bytes for the life of the process, and nothing else refers to it.
+    unsafe { AtomicU64::from_ptr(field) }
+}
+
+/// Adds to a [`counter`], which is little-endian.
+pub(super) fn add(counter: &AtomicU64, number: u64) {
+    let add = |old: u64| Some(u64::from_le(old).wrapping_add(number).to_le());
+    let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+}
+
 /// Allocates a part of the file on the disk. A page without a block would end the process with `SIGBUS` when the disk is
 /// full; this fails instead.
 pub(super) fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> {

@@ -12,6 +12,7 @@
 mod cursor;
 mod define;
 mod file;
+pub(crate) mod forked;
 mod mapped;
 mod once;
 mod pending;

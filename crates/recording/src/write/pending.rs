@@ -44,8 +44,10 @@ impl Pending {
     }
 
     /// Removes an allocation that is freed. Returns whether it was here.
-    pub(super) fn remove(&mut self, kind: u8, address: u64) -> bool {
-        let wanted = |event: Event| matches!(event.what, What::Allocated { kind: own, address: at, .. } if (own, at) == (kind, address));
+    ///
+    /// `created` is its time: an older one may be here whose free, by another thread, is an event.
+    pub(super) fn remove(&mut self, kind: u8, address: u64, created: u64) -> bool {
+        let wanted = |event: Event| is_of(&event, kind, address, created);
         let slot = self.slot(kind, address);
         if !slot::read(slot).is_some_and(wanted) {
             return false;
@@ -58,20 +60,20 @@ impl Pending {
     }
 
     /// Names an allocation that is here. Returns whether it was.
-    pub(super) fn label(&mut self, kind: u8, address: u64, new: u32) -> bool {
-        let Some(mut event) = self.occupant(kind, address) else {
+    pub(super) fn label(&mut self, kind: u8, address: u64, created: u64, new: u32) -> bool {
+        let occupant = self.occupant(kind, address);
+        let Some(mut event) = occupant.filter(|event| is_of(event, kind, address, created)) else {
             return false;
         };
-        match &mut event.what {
-            What::Allocated {
-                kind: own,
-                address: at,
-                label,
-                ..
-            } if (*own, *at) == (kind, address) => *label = new,
-            _ => return false,
+        if let What::Allocated { label, .. } = &mut event.what {
+            *label = new;
         }
         self.insert(&event);
         true
     }
+}
+
+fn is_of(event: &Event, kind: u8, address: u64, created: u64) -> bool {
+    let same = matches!(event.what, What::Allocated { kind: own, address: at, .. } if (own, at) == (kind, address));
+    same && event.time == created
 }

@@ -98,9 +98,9 @@ impl Writer {
         self.file.retire_pending(chunk);
     }
 
-    /// Counts an event that was not written.
-    pub(crate) fn drop_event(&self) {
-        self.file.drop_event();
+    /// Counts an event that was not written. Without a lock: a signal handler may call it.
+    pub(crate) fn lose_event(&self) {
+        self.file.lose_event();
     }
 
     /// Whether it ended because of an error.
@@ -111,12 +111,13 @@ impl Writer {
     /// An event was not written: ends the recording, with one line on stderr.
     #[cold]
     pub(super) fn fail(&self, error: NoChunk, time: u64) {
-        self.drop_event();
         let why = match error {
+            // It ended before.
             NoChunk::Closed => return,
             NoChunk::Limit => "the size limit is reached".to_owned(),
             NoChunk::Io(error) => error.to_string(),
         };
+        self.lose_event();
         if !self.has_failed.swap(true, Ordering::Relaxed) {
             // Standard error may be closed.
             let _ = writeln!(
