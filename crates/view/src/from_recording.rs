@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use cuguard_recording::{End, Event, Recording, Stack, What};
 
+use crate::alive::{Alive, Key};
 use crate::resolver::Resolver;
 use crate::run::{Allocation, CallSite, FOREVER, Kind, Mark, MarkKind, Run};
 use crate::symbols::call_site;
@@ -128,8 +129,7 @@ struct Pairing {
     numbers: Vec<u32>,
     /// By kind.
     outlives: Vec<bool>,
-    /// By context: what is alive, by kind and address. One map a context, so that its end costs what it had.
-    alive: HashMap<u32, HashMap<(u8, u64), u32>>,
+    alive: Alive,
     /// Before this time, events may be missing.
     complete_from: u64,
     unmatched_frees: u64,
@@ -145,7 +145,7 @@ impl Pairing {
             outlives: run.kinds.iter().map(outlives).collect(),
             run,
             numbers,
-            alive: HashMap::new(),
+            alive: Alive::default(),
             complete_from: 0,
             unmatched_frees: 0,
             reused: 0,
@@ -190,8 +190,9 @@ impl Pairing {
                     kind: self.kind(kind),
                     leaked: false,
                 };
-                let alive = self.alive.entry(context).or_default();
-                if let Some(older) = alive.insert((allocation.kind, address), index) {
+                let key = (allocation.kind, address);
+                let outlives = self.outlives[usize::from(key.0)];
+                if let Some(older) = self.alive.insert(context, outlives, key, index) {
                     self.run.allocations[older as usize].end = time;
                     self.reused += 1;
                 }
@@ -237,16 +238,9 @@ impl Pairing {
         self.run.marks.push(Mark { time, kind });
     }
 
-    /// Removes what was allocated in this context, or else in any: contexts of a thread may have changed in between.
-    fn remove(&mut self, context: u32, key: (u8, u64)) -> Option<u32> {
-        let own = self.alive.get_mut(&context);
-        own.and_then(|alive| alive.remove(&key)).or_else(|| {
-            let others = self.alive.iter();
-            let having = others.filter(|(_, alive)| alive.contains_key(&key));
-            // The lowest, so that two readings of a recording are equal.
-            let context = having.map(|(context, _)| *context).min()?;
-            self.alive.get_mut(&context)?.remove(&key)
-        })
+    fn remove(&mut self, context: u32, key: Key) -> Option<u32> {
+        let outlives = self.outlives[usize::from(key.0)];
+        self.alive.remove(context, outlives, key)
     }
 
     fn end_context(&mut self, context: u32, time: u64) {
@@ -254,18 +248,13 @@ impl Pairing {
         if context == 0 {
             return;
         }
-        let Some(alive) = self.alive.get_mut(&context) else {
-            return;
-        };
-        alive.retain(|(kind, _), index| {
-            let stays = self.outlives[usize::from(*kind)];
-            let allocation = &mut self.run.allocations[*index as usize];
+        for index in self.alive.end_context(context) {
+            let allocation = &mut self.run.allocations[index as usize];
             // Of an older one the free may be missing: it is left out at the end.
-            if !stays && allocation.start >= self.complete_from {
+            if allocation.start >= self.complete_from {
                 allocation.end_unfreed(time);
             }
-            stays
-        });
+        }
     }
 
     fn site(&mut self, stack: u32) -> u32 {

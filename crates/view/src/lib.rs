@@ -10,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod alive;
 mod amount;
 mod by;
 mod diff;

@@ -1,5 +1,7 @@
 //! Moments as JSON; docs/recording-schema.md describes it.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
 use crate::group::{Group, group};
@@ -139,18 +141,23 @@ fn out_of_memory(run: &Run, frames: Frames) -> Value {
 }
 
 fn contexts(run: &Run) -> Value {
-    let created = run.marks.iter().enumerate().filter_map(|(index, mark)| {
-        let MarkKind::ContextCreated { context, device } = mark.kind else {
-            return None;
-        };
-        let is_end = |kind: &MarkKind| *kind == MarkKind::ContextEnded { context };
-        let end = run.marks[index..].iter().find(|mark| is_end(&mark.kind));
-        Some(json!({
-            "context": context,
-            "device": device,
-            "created_seconds": seconds(mark.time),
-            "ended_seconds": end.map(|end| seconds(end.time)),
-        }))
-    });
-    created.collect()
+    // From the end, so that each context finds the first end after its creation.
+    let mut ends: HashMap<u32, u64> = HashMap::new();
+    let mut created = Vec::new();
+    for mark in run.marks.iter().rev() {
+        match mark.kind {
+            MarkKind::ContextEnded { context } => {
+                ends.insert(context, mark.time);
+            }
+            MarkKind::ContextCreated { context, device } => created.push(json!({
+                "context": context,
+                "device": device,
+                "created_seconds": seconds(mark.time),
+                "ended_seconds": ends.get(&context).copied().map(seconds),
+            })),
+            MarkKind::OutOfMemory { .. } => {}
+        }
+    }
+    created.reverse();
+    created.into()
 }

@@ -11,6 +11,7 @@
 //! This folder must not know events, allocations or how anything is shown.
 
 mod files;
+mod modules;
 mod names;
 mod stack;
 
@@ -25,6 +26,7 @@ pub(crate) use self::stack::shown;
 pub use self::stack::{call_site, foreign_frame};
 
 use self::files::Files;
+use self::modules::Modules;
 use self::names::Name;
 use crate::resolver::{Resolver, file_name};
 use crate::run::Frame;
@@ -65,9 +67,10 @@ impl Symbols {
     pub fn new(recording: &Recording, options: &SymbolOptions) -> Self {
         let mut symbols = Self::default();
         let mut addresses = addresses(recording);
+        let modules = Modules::new(&recording.modules);
         for embedded in &recording.symbols {
             if addresses.remove(&embedded.address) && !embedded.functions.is_empty() {
-                let module = module_of(&recording.modules, embedded.address);
+                let module = modules.of(embedded.address);
                 let frames = frames(names_of(embedded), module, embedded.address);
                 symbols.known.insert(embedded.address, frames);
             }
@@ -75,7 +78,7 @@ impl Symbols {
         // A process lists its modules more than once: each time with those that it loaded since.
         let mut by_module: BTreeMap<(&str, &str, u64), (&Module, Vec<u64>)> = BTreeMap::new();
         for address in addresses {
-            let Some(module) = module_of(&recording.modules, address) else {
+            let Some(module) = modules.of(address) else {
                 continue;
             };
             let key = (&*module.path, &*module.build_id, module.bias);
@@ -148,14 +151,6 @@ fn addresses(recording: &Recording) -> BTreeSet<u64> {
             RecordedFrame::Foreign { .. } => None,
         })
         .collect()
-}
-
-/// The module of a call, which is the byte before its return address. The newest first: a library that was unloaded may have
-/// had the same addresses.
-fn module_of(modules: &[Module], address: u64) -> Option<&Module> {
-    let call = address.checked_sub(1)?;
-    let contains = |module: &&Module| (module.start..module.end).contains(&call);
-    modules.iter().rev().find(contains)
 }
 
 /// The address of a call as the module's file has it.

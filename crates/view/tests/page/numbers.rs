@@ -1,6 +1,6 @@
 //! Every view against figures that are computed from the run.
 
-use cuguard_view::{At, By, Look, MarkKind, Overview, Ranks, Run, page};
+use cuguard_view::{At, By, FOREVER, Look, MarkKind, Overview, Ranks, Run, page};
 use serde_json::{Value, json};
 
 use crate::support::browser::{Browser, start};
