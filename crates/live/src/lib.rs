@@ -6,11 +6,11 @@
 //!                                                      └── writes the report where LEAK_REPORT says
 //! ```
 //!
-//! - [`folder`] is where sockets are: a folder of mode 0700 that belongs to the user, checked on both sides.
-//! - [`server`] is the thread. It blocks all signals, and a process ends without it.
-//! - [`signal`] installs the handler, unless the program handles the signal itself.
-//! - [`client`] finds the socket of a process and sends one request. Both sides check the other's credentials (`SO_PEERCRED`).
-//! - [`protocol`] is what they say to each other: one line to the server, a status line and the body back.
+//! - `folder` is where sockets are: a folder of mode 0700 that belongs to the user, checked on both sides.
+//! - `server` is the thread. It blocks all signals, and a process ends without it.
+//! - `signal` installs the handler, unless the program handles the signal itself.
+//! - `client` finds the socket of a process and sends one request. Both sides check the other's credentials (`SO_PEERCRED`).
+//! - `protocol` is what they say to each other: one line to the server, a status line and the body back.
 //!
 //! A process may have several servers: the audit library has one, and so has the crate in the program. The client asks all.
 //!
