@@ -287,10 +287,10 @@ load_weights()
                 function,
                 file,
                 line,
-            } => Some((function.as_str(), file, *line)),
+            } => Some((&**function, &**file, *line)),
             Frame::Native(_) => None,
         })
         .collect();
     let name = script.to_str().unwrap().to_owned();
-    assert!(python.contains(&("load_weights", &name, 5)), "{python:?}");
+    assert!(python.contains(&("load_weights", &*name, 5)), "{python:?}");
 }

@@ -1,5 +1,7 @@
 //! A recording as plain data: what a reader returns.
 
+use std::sync::Arc;
+
 /// All of a recording but its events.
 ///
 /// ```
@@ -108,10 +110,10 @@ pub enum Frame {
     Native(u64),
     /// A frame of an interpreter, by name.
     Foreign {
-        /// The function.
-        function: String,
+        /// The function. Shared: any number of stacks may have the frame.
+        function: Arc<str>,
         /// Its file.
-        file: String,
+        file: Arc<str>,
         /// The line that runs.
         line: u32,
     },

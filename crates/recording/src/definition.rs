@@ -1,7 +1,7 @@
 //! Definitions as bytes: what the numbers in events mean. They are in chunks of their own, which are never reused.
 
 use crate::data::{Embedded, Kind, Module, Site};
-use crate::format::{Bytes, Put, put_text};
+use crate::format::{Bytes, LONGEST_TEXT, Put, put_text};
 
 /// What is defined.
 mod tag {
@@ -95,7 +95,7 @@ impl Definition {
             }
             Self::Module(module) => {
                 out.byte(tag::MODULE);
-                put_text(&mut out, &module.path, 2 * TEXT);
+                put_text(&mut out, &module.path, LONGEST_TEXT);
                 put_text(&mut out, &module.build_id, TEXT);
                 for number in [module.start, module.end, module.bias] {
                     out.number(number);

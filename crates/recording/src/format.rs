@@ -106,6 +106,9 @@ impl Put for Vec<u8> {
     }
 }
 
+/// The longest text of a recording. A reader refuses longer ones: a frame of many stacks would be a megabyte in each.
+pub(crate) const LONGEST_TEXT: usize = 2 << 10;
+
 /// Appends a text, at most `limit` bytes of it.
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str, limit: usize) {
     let mut end = text.len().min(limit);
@@ -166,9 +169,12 @@ impl<'a> Bytes<'a> {
         u32::try_from(self.number()?).ok()
     }
 
-    /// A text; bytes that are not UTF-8 are replaced.
+    /// A text of at most [`LONGEST_TEXT`] bytes; bytes that are not UTF-8 are replaced.
     pub(crate) fn text(&mut self) -> Option<String> {
         let length = usize::try_from(self.number()?).ok()?;
+        if length > LONGEST_TEXT {
+            return None;
+        }
         let (text, rest) = self.rest.split_at_checked(length)?;
         self.rest = rest;
         Some(String::from_utf8_lossy(text).into_owned())
@@ -179,7 +185,7 @@ impl<'a> Bytes<'a> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::{Bytes, MAX_VARINT, Put, put_text, unzigzag, zigzag};
+    use super::{Bytes, LONGEST_TEXT, MAX_VARINT, Put, put_text, unzigzag, zigzag};
 
     proptest! {
         #[test]
@@ -215,5 +221,14 @@ mod tests {
         let mut bytes = Vec::new();
         put_text(&mut bytes, "aé", 2);
         assert_eq!(Bytes::new(&bytes).text().as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn longer_texts_than_any_that_is_written_are_refused() {
+        for (length, is_read) in [(LONGEST_TEXT, true), (LONGEST_TEXT + 1, false)] {
+            let mut bytes = Vec::new();
+            put_text(&mut bytes, &"x".repeat(length), usize::MAX);
+            assert_eq!(Bytes::new(&bytes).text().is_some(), is_read, "{length}");
+        }
     }
 }

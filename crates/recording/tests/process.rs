@@ -442,8 +442,8 @@ fn symbols_and_foreign_frames_are_in_the_file() {
     assert_eq!(recording.symbols.len(), 1);
     assert_eq!(recording.symbols[0].functions[1].0, "outer");
     let foreign = Frame::Foreign {
-        function: "main".to_owned(),
-        file: "app.py".to_owned(),
+        function: "main".into(),
+        file: "app.py".into(),
         line: 3,
     };
     assert_eq!(

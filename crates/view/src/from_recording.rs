@@ -1,13 +1,11 @@
 //! A run out of a recording: events become allocations with a begin and an end, stack traces become names.
 
-use std::collections::HashMap;
-
-use cuguard_recording::{End, Event, Recording, Stack, What};
+use cuguard_recording::{End, Event, Recording, What};
 
 use crate::alive::{Alive, Key};
+use crate::call_sites::{CallSites, MOST_NAMES};
 use crate::resolver::Resolver;
-use crate::run::{Allocation, CallSite, FOREVER, Kind, Mark, MarkKind, Run};
-use crate::symbols::call_site;
+use crate::run::{Allocation, FOREVER, Kind, Mark, MarkKind, Run};
 
 /// Kinds that belong to the device or to the process and outlive the context that they were created in.
 const OUTLIVE_CONTEXTS: [&str; 9] = [
@@ -51,7 +49,7 @@ impl Run {
     /// ```
     #[must_use]
     pub fn from_recording(recording: Recording, resolver: &mut dyn Resolver) -> Self {
-        let (sites, numbers) = sites(&recording.stacks, resolver);
+        let found = CallSites::new(&recording.stacks, resolver, MOST_NAMES);
         let mut events = recording.events;
         if !events.is_sorted_by_key(|event| event.time) {
             events.sort_by_key(|event| event.time);
@@ -70,7 +68,7 @@ impl Run {
             end,
             exited,
             kinds: recording.kinds.into_iter().map(kind).collect(),
-            sites,
+            sites: found.sites,
             names: recording.names,
             problems: recording.problems,
             ..Self::default()
@@ -78,7 +76,14 @@ impl Run {
         if run.names.is_empty() {
             run.names.push(String::new());
         }
-        let mut pairing = Pairing::new(run, numbers);
+        if found.left_out != 0 {
+            run.problems.push(format!(
+                "{} shown without frames: all names together have more than {}",
+                count(found.left_out, "stack trace is", "stack traces are"),
+                cuguard_report::ByteSize(MOST_NAMES as u64),
+            ));
+        }
+        let mut pairing = Pairing::new(run, found.numbers);
         pairing.complete_from = recording.complete_from;
         pairing.reserve(&events);
         for event in &events {
@@ -104,22 +109,6 @@ fn kind(kind: cuguard_recording::Kind) -> Kind {
 
 fn count(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
-}
-
-/// Distinct call sites, and the number of each stack's. Stacks that differ in addresses alone are one call site.
-fn sites(stacks: &[Stack], resolver: &mut dyn Resolver) -> (Vec<CallSite>, Vec<u32>) {
-    let mut sites = vec![CallSite::default()];
-    let mut indices = HashMap::from([(CallSite::default(), 0)]);
-    let numbers = stacks.iter().map(|stack| {
-        let site = call_site(stack, resolver);
-        let next = sites.len() as u32;
-        *indices.entry(site).or_insert_with_key(|site| {
-            sites.push(site.clone());
-            next
-        })
-    });
-    let numbers = numbers.collect();
-    (sites, numbers)
 }
 
 /// The state while events are paired.

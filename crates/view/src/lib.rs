@@ -13,6 +13,7 @@
 mod alive;
 mod amount;
 mod by;
+mod call_sites;
 mod diff;
 mod error;
 mod from_recording;

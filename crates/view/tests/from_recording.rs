@@ -242,8 +242,8 @@ fn stacks_with_equal_names_are_one_call_site_and_foreign_frames_are_named() {
     }
     recording.stacks.push(Stack {
         frames: vec![Frame::Foreign {
-            function: "forward".to_owned(),
-            file: "net.py".to_owned(),
+            function: "forward".into(),
+            file: "net.py".into(),
             line: 5,
         }],
         ..Stack::default()

@@ -186,8 +186,8 @@ fn foreign(definition: &Definition) -> Option<(u64, Frame)> {
         } => Some((
             *address,
             Frame::Foreign {
-                function: function.clone(),
-                file: file.clone(),
+                function: function.as_str().into(),
+                file: file.as_str().into(),
                 line: *line,
             },
         )),

@@ -242,8 +242,8 @@ mod tests {
     #[test]
     fn python_frames() {
         let frame = |file: &str| RecordedFrame::Foreign {
-            function: "f".to_owned(),
-            file: file.to_owned(),
+            function: "f".into(),
+            file: file.into(),
             line: 1,
         };
         let packages = "/env/lib/python3.12/site-packages/torch/nn.py";
