@@ -19,6 +19,7 @@ mod definition;
 mod event;
 mod foreign;
 mod format;
+mod meta;
 mod options;
 mod process;
 mod read;
@@ -35,3 +36,4 @@ pub use process::{
     record_label, start,
 };
 pub use read::{OpenError, ReadError};
+pub use write::mapped_ranges;

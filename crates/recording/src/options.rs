@@ -88,8 +88,8 @@ pub struct Options {
     pub version: String,
     /// The rank in a distributed job.
     pub rank: Option<u32>,
-    /// Whether a file that exists is replaced. Otherwise, and where another process records into it, the process id is
-    /// appended to the path.
+    /// Whether a file that exists is replaced. Otherwise, and where another process records into it or this one did before
+    /// it executed another program, the process id is appended to the path, and a number where that exists, too.
     pub replace: bool,
     /// Whether [`addresses`](crate::addresses) returns those of all stacks, to embed their symbols.
     pub keep_addresses: bool,

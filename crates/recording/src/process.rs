@@ -7,7 +7,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -50,13 +50,21 @@ impl Busy {
     /// `None` in a signal handler that interrupts the thread within this crate.
     #[inline]
     fn enter() -> Option<Self> {
-        (!BUSY.replace(true)).then_some(Self)
+        // Not `then_some`, which would drop a value where the thread is busy.
+        let entered = match BUSY.replace(true) {
+            true => None,
+            false => Some(Self),
+        };
+        // The compiler does not move what follows before this.
+        compiler_fence(Ordering::SeqCst);
+        entered
     }
 }
 
 impl Drop for Busy {
     #[inline]
     fn drop(&mut self) {
+        compiler_fence(Ordering::SeqCst);
         BUSY.set(false);
     }
 }
@@ -151,9 +159,10 @@ fn with_cursor(writer: &'static Writer, use_it: impl Fn(&mut Cursor)) {
         return writer.lose_event();
     };
     let own = CURSOR.try_with(|cursor| {
-        // Not borrowed, as the thread was not busy.
-        if let Ok(mut cursor) = cursor.try_borrow_mut() {
-            use_it(cursor.0.get_or_insert_with(|| Cursor::new(writer)));
+        match cursor.try_borrow_mut() {
+            Ok(mut cursor) => use_it(cursor.0.get_or_insert_with(|| Cursor::new(writer))),
+            // Not reached, as the thread was not busy.
+            Err(_) => writer.lose_event(),
         }
     });
     if own.is_err() {

@@ -568,6 +568,34 @@ fn files_in_use_are_left_alone() {
         (scratch.read().events.len(), other.read().events.len()),
         (1, 0)
     );
+    // Nor is that one removed.
+    let third = writer(&scratch.options());
+    let third = Scratch(third.path().to_owned());
+    assert_eq!(third.0.to_str(), Some(format!("{expected}-2").as_str()));
+    assert!(other.read().events.is_empty() && third.read().events.is_empty());
+}
+
+/// A process that executes another program keeps its id, and its lock ends.
+#[test]
+fn an_earlier_recording_of_the_process_is_left_alone() {
+    let (first, second) = (Scratch::new(), Scratch::new());
+    round_trip(&pairs(1), &first.options(), &first);
+    std::fs::copy(&first.0, &second.0).unwrap();
+    let other = writer(&second.options());
+    let other = Scratch(other.path().to_owned());
+    assert_ne!(other.0, second.0);
+    assert_eq!(
+        (second.read().events.len(), other.read().events.len()),
+        (2, 0)
+    );
+}
+
+#[test]
+fn the_addresses_of_the_file_are_known() {
+    let scratch = Scratch::new();
+    writer(&scratch.options());
+    let length: usize = crate::mapped_ranges().map(|range| range.len()).sum();
+    assert!(length as u64 >= std::fs::metadata(&scratch.0).unwrap().len());
 }
 
 #[test]

@@ -253,11 +253,14 @@ fn a_forked_child_exits_whatever_other_threads_do() {
 #[test]
 fn signal_handlers_do_not_wait_for_their_own_thread() {
     const TEST: &str = "signal_handlers_do_not_wait_for_their_own_thread";
+    static BEGUN: AtomicU32 = AtomicU32::new(0);
+    // Counted when all is recorded: the handler may run on another thread, while this one ends the recording.
     static HANDLED: AtomicU32 = AtomicU32::new(0);
     extern "C" fn handler(_: libc::c_int) {
-        let number = HANDLED.fetch_add(1, Ordering::Relaxed);
+        let number = BEGUN.fetch_add(1, Ordering::Relaxed);
         // A new name each time.
         allocate(1_000_000 + number, u64::from(number) << 9);
+        HANDLED.fetch_add(1, Ordering::Release);
     }
     if started() {
         end_if_it_hangs();
@@ -276,7 +279,7 @@ fn signal_handlers_do_not_wait_for_their_own_thread() {
             libc::setitimer(libc::ITIMER_VIRTUAL, &raw const timer, std::ptr::null_mut());
         }
         let mut number = 1;
-        while HANDLED.load(Ordering::Relaxed) < 500 {
+        while HANDLED.load(Ordering::Acquire) < 200 {
             allocate(number, u64::from(number) << 9);
             number = number % 900_000 + 1;
         }
@@ -296,11 +299,52 @@ fn signal_handlers_do_not_wait_for_their_own_thread() {
     };
     let recorded = recording.events.iter().filter(is_of_handler).count() as u64;
     assert!(
-        recorded + recording.lost >= 500,
+        recorded + recording.lost >= 200,
         "{recorded}, {}",
         recording.lost
     );
     assert_eq!(recording.dropped, 0);
+}
+
+/// All replace the same old file, and none the recording of another one.
+#[test]
+fn processes_that_start_together_have_a_file_each() {
+    const TEST: &str = "processes_that_start_together_have_a_file_each";
+    const PROCESSES: usize = 8;
+    if started() {
+        allocate(1, 0x1000);
+        println!("recording");
+        // Until all record.
+        let _ = std::io::stdin().lines().next();
+        return note_exit(clock::nanoseconds());
+    }
+    for round in 0..10 {
+        let scratch = Scratch::new();
+        std::fs::create_dir(&scratch.0).unwrap();
+        let file = scratch.0.join("run.cgr");
+        std::fs::write(&file, "old").unwrap();
+        let spawn = |_| {
+            let mut command = scratch.command(TEST);
+            command.env(FILE, &file).stdin(Stdio::piped());
+            command.stdout(Stdio::piped()).spawn().unwrap()
+        };
+        let mut children: Vec<_> = (0..PROCESSES).map(spawn).collect();
+        for child in &mut children {
+            let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+            assert!(lines.any(|line| line.unwrap().contains("recording")));
+        }
+        for mut child in children {
+            drop(child.stdin.take());
+            assert!(child.wait().unwrap().success());
+        }
+        let files = std::fs::read_dir(&scratch.0).unwrap();
+        let recordings: Vec<Recording> = files
+            .map(|file| Recording::open(file.unwrap().path()).unwrap())
+            .collect();
+        let events: Vec<usize> = recordings.iter().map(|file| file.events.len()).collect();
+        assert_eq!(events, [1; PROCESSES], "round {round}");
+        std::fs::remove_dir_all(&scratch.0).unwrap();
+    }
 }
 
 #[test]

@@ -63,13 +63,11 @@ impl Survey {
 
     /// Leaves out the recording of the process, which may have gigabytes.
     fn leave_recording_out(&mut self) {
-        let Some(path) = cuguard_recording::path().and_then(|path| path.to_str()) else {
-            return;
-        };
-        let regions = self.regions.iter();
-        let recording = regions.filter(|region| region.shared && region.name == path);
-        let recording = recording.map(|region| (region.addresses.clone(), Label::LeftOut));
-        self.labels.extend(recording);
+        let recording = cuguard_recording::mapped_ranges();
+        self.labels.extend(recording.map(|range| {
+            let addresses = range.start as u64..range.end as u64;
+            (addresses, Label::LeftOut)
+        }));
     }
 
     fn label_modules(&mut self) {

@@ -7,6 +7,7 @@ use crate::event::{State, Written};
 use crate::format::{
     Bytes, MAGIC, MAX_CHUNK_SIZE, MIN_CHUNK_SIZE, VERSION, chunk, header, u32_at, u64_at,
 };
+use crate::meta;
 use crate::slot::{self, SLOT};
 
 /// A file, not yet put together: numbers are those of the process.
@@ -50,7 +51,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Raw, ReadError> {
         lost: u64_at(bytes, header::LOST).unwrap_or_default(),
         ..Raw::default()
     };
-    match read_meta(bytes) {
+    match meta::decode(bytes) {
         Some(meta) => raw.meta = meta,
         None => raw
             .problems
@@ -77,23 +78,6 @@ pub(super) fn read(bytes: &[u8]) -> Result<Raw, ReadError> {
         raw.read_chunk(&bytes[at..end], at, size);
     }
     Ok(raw)
-}
-
-fn read_meta(bytes: &[u8]) -> Option<Meta> {
-    let length = u32_at(bytes, header::LENGTH)? as usize;
-    let bytes = bytes.get(header::META..header::META.checked_add(length)?)?;
-    let mut from = Bytes::new(bytes);
-    Some(Meta {
-        version: from.text()?,
-        command: from.text()?,
-        host: from.text()?,
-        pid: from.small()?,
-        rank: match from.number()? {
-            0 => None,
-            rank => u32::try_from(rank - 1).ok(),
-        },
-        started: from.number()?,
-    })
 }
 
 impl Raw {

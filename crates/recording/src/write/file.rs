@@ -4,10 +4,11 @@ use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::create;
 use super::mapped;
 use crate::format::{self, chunk, header};
 use crate::options::{Options, Policy};
@@ -17,6 +18,9 @@ const MIN_STEP: u64 = 1 << 20;
 
 /// The most that the file grows by at once.
 const MAX_STEP: u64 = 32 << 20;
+
+/// How often signals may interrupt the growth of the file.
+const MAX_INTERRUPTED: u32 = 64;
 
 /// A part of the file that one owner appends to.
 #[derive(Debug)]
@@ -120,12 +124,13 @@ pub(super) struct ChunkFile {
 impl ChunkFile {
     /// Creates the file. Returns the path, too, which has the process id appended where the file is in use.
     pub(super) fn create(options: &Options, meta: &[u8]) -> io::Result<(Self, PathBuf)> {
-        let (file, path) = open(&options.path, options.replace)?;
+        let (file, path) = create::create(&options.path, options.replace)?;
         let chunk_size = u64::from(options.chunk_size);
         let step = MIN_STEP.min(64 * chunk_size);
-        mapped::allocate(&file, 0, step)?;
+        let step = allocate(&file, 0, step, chunk_size)?;
         let (header, free) =
             mapped::map(&file, 0, step as usize)?.split_at_mut(chunk_size as usize);
+        mapped::populate(header)?;
         let room = header.len() - header::META;
         let meta = &meta[..meta.len().min(room)];
         header[header::META..][..meta.len()].copy_from_slice(meta);
@@ -262,7 +267,7 @@ impl Inner {
             self.grow(chunk_size).map_err(NoChunk::Io)?;
         }
         let bytes = self.free.next().ok_or(NoChunk::Closed)?;
-        mapped::populate(bytes);
+        mapped::populate(bytes).map_err(NoChunk::Io)?;
         self.used += chunk_size;
         self.sequence += 1;
         Ok(Chunk::begin(bytes, kind, self.sequence))
@@ -290,14 +295,7 @@ impl Inner {
         self.check_descriptor()?;
         let step = (self.length / 2).clamp(MIN_STEP, MAX_STEP).max(chunk_size);
         let large = step.next_multiple_of(chunk_size);
-        // Where the disk has no room for a large step it may have it for one chunk.
-        let step = match mapped::allocate(&self.file, self.length, large) {
-            Ok(()) => large,
-            Err(_) => {
-                mapped::allocate(&self.file, self.length, chunk_size)?;
-                chunk_size
-            }
-        };
+        let step = allocate(&self.file, self.length, large, chunk_size)?;
         let bytes = mapped::map(&self.file, self.length, step as usize)?;
         self.free = bytes.chunks_exact_mut(chunk_size as usize);
         self.length += step;
@@ -305,53 +303,31 @@ impl Inner {
     }
 }
 
+/// Allocates a step of the file on the disk, smaller where there is no room for a large one or signals interrupt it: a
+/// timer of the program may be faster than the disk. Returns its length.
+fn allocate(file: &File, offset: u64, large: u64, chunk_size: u64) -> io::Result<u64> {
+    let mut step = large;
+    let mut attempts = 0;
+    loop {
+        match mapped::allocate(file, offset, step) {
+            Ok(()) => return Ok(step),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
+                attempts += 1;
+                if attempts == MAX_INTERRUPTED {
+                    return Err(error);
+                }
+                step = (step / 2).next_multiple_of(chunk_size);
+            }
+            Err(error) if step == chunk_size => return Err(error),
+            Err(_) => step = chunk_size,
+        }
+    }
+}
+
 /// Device and inode.
-fn identity(file: &File) -> io::Result<(u64, u64)> {
+pub(super) fn identity(file: &File) -> io::Result<(u64, u64)> {
     file.metadata()
         .map(|metadata| (metadata.dev(), metadata.ino()))
-}
-
-/// Creates a file that no other process uses.
-///
-/// A file that exists is removed and not truncated: another process may have it mapped, and would get `SIGBUS`.
-fn open(path: &Path, replace: bool) -> io::Result<(File, PathBuf)> {
-    let create = |path: &Path| -> io::Result<File> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(path)?;
-        // Some file systems have no locks; then two processes must have different files.
-        let _ = mapped::lock(&file);
-        Ok(file)
-    };
-    match create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        result => return result.map(|file| (file, path.to_owned())),
-    }
-    let is_regular = std::fs::metadata(path)?.is_file();
-    if !is_regular {
-        let text = "it exists and is no regular file";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
-    }
-    if replace && !is_in_use(path) {
-        std::fs::remove_file(path)?;
-        return Ok((create(path)?, path.to_owned()));
-    }
-    let mut other = path.as_os_str().to_owned();
-    other.push(format!(".{}", std::process::id()));
-    let other = PathBuf::from(other);
-    match std::fs::remove_file(&other) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    Ok((create(&other)?, other))
-}
-
-/// Whether another process records into the file.
-fn is_in_use(path: &Path) -> bool {
-    let would_block = |error: io::Error| error.kind() == io::ErrorKind::WouldBlock;
-    File::open(path).is_ok_and(|file| mapped::lock(&file).is_err_and(would_block))
 }
 
 #[cfg(test)]

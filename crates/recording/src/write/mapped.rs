@@ -5,12 +5,18 @@
     reason = "mapping a file and calling libc; what the rest sees is an exclusive slice"
 )]
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use memmap2::{MmapMut, MmapOptions};
+
+use super::ranges;
 
 /// Maps a part of the file, for the life of the process: threads keep chunks of it for as long as they run.
 ///
@@ -21,7 +27,39 @@ pub(super) fn map(file: &File, offset: u64, length: usize) -> io::Result<&'stati
     // of which this process reads.
     let map = unsafe { MmapOptions::new().offset(offset).len(length).map_mut(file) }?;
     let map: &'static mut MmapMut = Box::leak(Box::new(map));
+    ranges::add(map.as_ptr_range());
     Ok(map)
+}
+
+/// Gives a file its name, unless there is one of that name.
+pub(super) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    let text = |path: &Path| CString::new(path.as_os_str().as_bytes());
+    let (old, new) = (text(from)?, text(to)?);
+    let (here, flags) = (libc::AT_FDCWD, libc::RENAME_NOREPLACE);
+    // SAFETY: both are strings with a zero at the end, for as long as this runs.
+    match unsafe { libc::renameat2(here, old.as_ptr(), here, new.as_ptr(), flags) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// How long ago this process began. A process keeps it, and its id, when it executes another program.
+pub(super) fn process_age() -> Option<Duration> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program may have any characters; it is in parentheses.
+    let after_name = stat.rsplit_once(')')?.1;
+    let started: u64 = after_name.split_whitespace().nth(19)?.parse().ok()?;
+    // SAFETY: no requirements.
+    let per_second = u64::try_from(unsafe { libc::sysconf(libc::_SC_CLK_TCK) }).ok()?;
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: `now` is valid for writing.
+    let code = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut now) };
+    let now = Duration::new(now.tv_sec.try_into().ok()?, now.tv_nsec.try_into().ok()?);
+    let started = Duration::from_millis(started.checked_mul(1000)?.checked_div(per_second)?);
+    (code == 0).then(|| now.saturating_sub(started))
 }
 
 /// Stores how many bytes are complete, after those bytes: also a process that is killed in between leaves only complete
@@ -74,27 +112,33 @@ pub(super) fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> 
     let too_large = |_| io::Error::from(io::ErrorKind::FileTooLarge);
     let offset = libc::off_t::try_from(offset).map_err(too_large)?;
     let length = libc::off_t::try_from(length).map_err(too_large)?;
-    loop {
-        // SAFETY: the descriptor is open for as long as `file` is borrowed; no memory is passed.
-        match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset, length) } {
-            0 => return Ok(()),
-            libc::EINTR => {}
-            code => return Err(io::Error::from_raw_os_error(code)),
-        }
+    // SAFETY: the descriptor is open for as long as `file` is borrowed; no memory is passed.
+    match unsafe { libc::posix_fallocate(file.as_raw_fd(), offset, length) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
     }
 }
 
 /// Maps all pages of a chunk for writing in one system call. Otherwise each page is a page fault at the first event in it.
-pub(super) fn populate(bytes: &mut [u8]) {
-    // SAFETY: the whole of a mapping's part is borrowed exclusively; its contents stay as they are. Kernels before 5.14
-    // refuse, which changes nothing.
-    unsafe {
+/// Fails where a write would end the process with `SIGBUS`: another process truncated the file.
+pub(super) fn populate(bytes: &mut [u8]) -> io::Result<()> {
+    // SAFETY: the whole of a mapping's part is borrowed exclusively; its contents stay as they are.
+    let code = unsafe {
         libc::madvise(
             bytes.as_mut_ptr().cast(),
             bytes.len(),
             libc::MADV_POPULATE_WRITE,
         )
     };
+    if code == 0 {
+        return Ok(());
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        // Kernels before 5.14.
+        Some(libc::EINVAL | libc::EINTR | libc::EAGAIN) => Ok(()),
+        _ => Err(error),
+    }
 }
 
 /// The most bytes that a file of this process may have.

@@ -9,6 +9,7 @@
 //!
 //! It must not know how recordings are read.
 
+mod create;
 mod cursor;
 mod define;
 mod file;
@@ -16,8 +17,10 @@ pub(crate) mod forked;
 mod mapped;
 mod once;
 mod pending;
+mod ranges;
 mod writer;
 
 pub(crate) use cursor::Cursor;
 pub(crate) use mapped::on_fork;
+pub use ranges::mapped_ranges;
 pub(crate) use writer::{Writer, host};

@@ -11,7 +11,7 @@ use super::define::Definer;
 use super::file::{Chunk, ChunkFile, NoChunk};
 use crate::data::{Embedded, Meta};
 use crate::definition::Definition;
-use crate::format::{Put, put_text};
+use crate::meta;
 use crate::options::{Definitions, Options, StartError};
 
 /// A recording that is being written. It lasts until the process ends.
@@ -44,7 +44,7 @@ impl Writer {
             source,
         };
         let begin = clock::nanoseconds();
-        let meta = encode_meta(&meta(options));
+        let meta = meta::encode(&meta(options));
         let (file, path) = ChunkFile::create(options, &meta).map_err(failed)?;
         let definer = Definer::new(options.keep_addresses);
         match definer.begin(&file, source) {
@@ -174,19 +174,4 @@ fn meta(options: &Options) -> Meta {
 pub(crate) fn host() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
     name.unwrap_or_default().trim().to_owned()
-}
-
-fn encode_meta(meta: &Meta) -> Vec<u8> {
-    /// Both fit into the header.
-    const TEXT: usize = 256;
-    const COMMAND: usize = 2 << 10;
-    let mut out = Vec::new();
-    put_text(&mut out, &meta.version, TEXT);
-    put_text(&mut out, &meta.command, COMMAND);
-    put_text(&mut out, &meta.host, TEXT);
-    out.number(meta.pid.into());
-    // 0 for none.
-    out.number(meta.rank.map_or(0, |rank| u64::from(rank) + 1));
-    out.number(meta.started);
-    out
 }
