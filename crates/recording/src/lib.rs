@@ -30,10 +30,12 @@ mod write;
 
 pub use data::{Embedded, End, Event, Frame, Kind, Meta, Module, Recording, Site, Stack, What};
 pub use foreign::{ResolveForeign, register_foreign};
-pub use options::{Definitions, Options, Policy, StackDefinition, StartError, UnknownPolicy};
+pub use options::{
+    Definitions, Label, Options, Policy, StackDefinition, StartError, UnknownPolicy,
+};
 pub use process::{
-    Label, addresses, embed_symbols, host, is_on, note_exit, path, record, record_freed,
-    record_label, start,
+    addresses, embed_symbols, host, is_on, note_exit, path, record, record_freed, record_label,
+    start,
 };
 pub use read::{OpenError, ReadError};
 pub use write::mapped_ranges;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use cuguard_sync::process::is_forked;
 
 use crate::data::{Embedded, Event};
-use crate::options::{Definitions, Options, StartError};
+use crate::options::{Definitions, Label, Options, StartError};
 use crate::write::{self, Cursor, Writer};
 
 /// Whether events are recorded.
@@ -67,29 +67,6 @@ impl Drop for Busy {
         compiler_fence(Ordering::SeqCst);
         BUSY.set(false);
     }
-}
-
-/// A name for something alive.
-///
-/// ```
-/// use cuguard_recording::{Label, record_label};
-///
-/// record_label(&Label { time: 2, thread: 1, kind: 0, address: 0x7f00_0000_0000, created: 1, label: 3 });
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Label {
-    /// When it was named.
-    pub time: u64,
-    /// The name of the thread.
-    pub thread: u32,
-    /// The kind of the resource.
-    pub kind: u8,
-    /// Its address or handle.
-    pub address: u64,
-    /// The time of the event of its allocation.
-    pub created: u64,
-    /// Its name.
-    pub label: u32,
 }
 
 /// Whether events are recorded: one load, for hot paths.

@@ -8,8 +8,7 @@ use proptest::prelude::*;
 
 use crate::data::{End, Event, Frame, Kind, Recording, Site, What};
 use crate::format::{MIN_CHUNK_SIZE, chunk, header};
-use crate::options::{Definitions, Options, Policy, StackDefinition};
-use crate::process::Label;
+use crate::options::{Definitions, Label, Options, Policy, StackDefinition};
 use crate::read::ReadError;
 use crate::write::{Cursor, Writer};
 

@@ -15,7 +15,6 @@ use crate::caller;
 use crate::kind::Kind;
 use crate::names::{self, NameId};
 use crate::record::{Key, Record};
-use crate::registry::Registry;
 use crate::trace::Trace;
 
 pub(crate) use cuguard_recording::is_on;
@@ -176,27 +175,6 @@ pub(crate) fn freed(own: u32, key: Key, record: &Record) {
 #[inline(never)]
 pub(crate) fn replaced(own: u32, key: Key, record: &Record, time: u64) {
     freed_at(own, key, record, time);
-}
-
-impl Registry {
-    /// Records that a drained resource was freed: by its context's teardown, or because its guard was dropped before.
-    ///
-    /// ```
-    /// use cuguard_registry::{Level, Registry};
-    ///
-    /// let registry = Registry::new(Level::Stacks, 32);
-    /// for (key, record) in registry.drain() {
-    ///     registry.record_reclaimed(key, &record);
-    /// }
-    /// ```
-    pub fn record_reclaimed(&self, key: Key, record: &Record) {
-        if is_on() {
-            match record.is_deferred() {
-                true => freed(self.context(), key, record),
-                false => reclaimed(self.context(), key, record),
-            }
-        }
-    }
 }
 
 /// A record was removed, because its context ended, or a teardown freed it.

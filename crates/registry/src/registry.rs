@@ -413,6 +413,25 @@ impl Registry {
         drained
     }
 
+    /// Records that a drained resource was freed: by its context's teardown, or because its guard was dropped before.
+    ///
+    /// ```
+    /// use cuguard_registry::{Level, Registry};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// for (key, record) in registry.drain() {
+    ///     registry.record_reclaimed(key, &record);
+    /// }
+    /// ```
+    pub fn record_reclaimed(&self, key: Key, record: &Record) {
+        if recorder::is_on() {
+            match record.is_deferred() {
+                true => recorder::freed(self.context(), key, record),
+                false => recorder::reclaimed(self.context(), key, record),
+            }
+        }
+    }
+
     /// Keeps a free that the driver refused.
     pub fn file_failed_free(&self, failed: FailedFree) {
         lock(&self.failed).push(failed);

@@ -6,7 +6,7 @@ use super::pending::Pending;
 use super::writer::Writer;
 use crate::data::{Event, What};
 use crate::event::{Encoded, State};
-use crate::process::Label;
+use crate::options::Label;
 
 /// Appends the events of one thread.
 #[derive(Debug)]
