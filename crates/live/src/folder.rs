@@ -1,5 +1,5 @@
-//! Where sockets are: `$XDG_RUNTIME_DIR/cuguard`, or `/tmp/cuguard-UID`. The folder belongs to the user and has mode 0700: nobody
-//! else but root can open a socket in it, or put one there.
+//! Where sockets are: `$XDG_RUNTIME_DIR/cuguard`, or `/tmp/cuguard-UID`. The folder belongs to the user and has mode 0700: no other user
+//! but root can open a socket in it, or put one there.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
