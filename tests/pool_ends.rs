@@ -99,7 +99,7 @@ fn threads_that_allocate_and_free_leave_nothing_behind() -> Result<()> {
     let (pool, shared) = (Pool::new(&context)?, Stream::new(&context)?);
     thread::scope(|scope| {
         let (send, receive) = channel();
-        for number in 0..6_usize {
+        let threads = [0_usize, 1, 2, 3, 4, 5].map(|number| {
             let (pool, shared, context, send) = (&pool, &shared, &context, send.clone());
             scope.spawn(move || {
                 let own = Stream::new(context).unwrap();
@@ -116,10 +116,14 @@ fn threads_that_allocate_and_free_leave_nothing_behind() -> Result<()> {
                         send.send((buffer, large)).unwrap();
                     }
                 }
-            });
-        }
+            })
+        });
         drop(send);
         receive.into_iter().for_each(drop);
+        // A scope does not wait for the thread-local variables of its threads, in which each has what it knows of the stream.
+        for thread in threads {
+            thread.join().unwrap();
+        }
     });
     assert_eq!(context.totals(Kind::Pooled).count, 0);
     drop((pool, shared));
