@@ -9,9 +9,12 @@
 //! All of them return the value of the block, in which `?` and `return` work as outside, and fail with the call sites. They
 //! look at the whole context: what other threads allocate in it counts too.
 
+use std::time::Duration;
+
 use cuguard_registry::{Amount, Level, PeakWatch, Snapshot, SnapshotReason, Trend};
 use cuguard_report::{ByteSize, Report, display_diff};
 
+use crate::core::deferred;
 use crate::guards::Context;
 
 #[doc(no_inline)]
@@ -238,15 +241,17 @@ fn hint(level: Level) -> &'static str {
     }
 }
 
+/// How long frees on other threads are waited for.
+const OTHERS: Duration = Duration::from_secs(10);
+
 /// Waits until what was dropped is freed: memory on streams, and what host functions dropped.
 #[track_caller]
 fn settle(context: &Context, name: &str) {
-    // What a host function drops is freed when the next operation begins: the second one.
-    for _ in 0..2 {
-        if let Err(error) = context.synchronize() {
-            panic!("{name}: waiting for the device failed: {error}");
-        }
+    if let Err(error) = context.synchronize() {
+        panic!("{name}: waiting for the device failed: {error}");
     }
+    // What a host function drops is freed when the next operation begins, on whatever thread.
+    deferred::finish(OTHERS);
 }
 
 /// Whether numbers keep rising: in four parts of equal length, the least of each is more than the least of the part before. What

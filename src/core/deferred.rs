@@ -7,7 +7,10 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cuguard_driver::result;
 use cuguard_driver::sys::CUresult;
@@ -112,6 +115,36 @@ pub(crate) fn run() -> bool {
     !process::is_ordinary() && run_now()
 }
 
+/// Items that threads have taken out of the queue and not dealt with yet.
+static TAKEN: AtomicUsize = AtomicUsize::new(0);
+
+/// Counts one of [`TAKEN`] until it is dropped.
+struct Taken;
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        TAKEN.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// The next item. Counted before the lock is released, so that the queue is never empty while an item is not counted.
+fn take() -> (Option<Deferred>, Taken) {
+    let mut queue = lock();
+    TAKEN.fetch_add(1, Ordering::Relaxed);
+    (queue.pop(), Taken)
+}
+
+/// Runs the queue, and waits for what other threads have taken out of it, `most` at most.
+pub(crate) fn finish(most: Duration) {
+    run();
+    // Taken by another thread before this one has locked the queue, or it is empty.
+    drop(lock());
+    let begin = Instant::now();
+    while TAKEN.load(Ordering::Acquire) != 0 && !RUNNING.get() && begin.elapsed() < most {
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
 #[cold]
 #[inline(never)]
 fn run_now() -> bool {
@@ -131,7 +164,7 @@ fn run_now() -> bool {
     // can help and the exit handler sees the rest.
     let count = lock().len();
     for _ in 0..count {
-        let item = lock().pop();
+        let (item, _taken) = take();
         match item {
             // A failed free is recorded.
             Some(Deferred::Free(owned, memory)) => {
