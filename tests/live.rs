@@ -84,6 +84,7 @@ fn child() {
         let waits = named.spawn(move || {
             wait_for_end();
             println!("\nits thread ends with {} bytes", context.live_bytes());
+            drop((labelled, _other));
         });
         waits.unwrap();
         end_main_thread();

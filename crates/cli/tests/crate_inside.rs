@@ -81,7 +81,11 @@ fn one_server_and_one_report() {
     let ended = running.end();
     let stderr = text(&ended.stderr);
     assert!(ended.status.success(), "{stderr}");
-    assert_eq!(stderr.matches("cuguard: leak report for").count(), 1, "{stderr}");
+    assert_eq!(
+        stderr.matches("cuguard: leak report for").count(),
+        1,
+        "{stderr}"
+    );
     assert!(stderr.contains("leaked 1 MiB"), "{stderr}");
     assert!(!stderr.contains("cuguard: process "), "{stderr}");
 }

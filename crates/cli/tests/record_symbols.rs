@@ -15,7 +15,13 @@ use support::cuguard;
 fn record(file: &Path, options: &[&str], program: &Path, arguments: &[&Path]) -> Output {
     let mut command = cuguard_run(&["--record", file.to_str().unwrap()]);
     let command = command.args(options).arg("--").arg(program);
-    let run = output(command.args(arguments).stdin(Stdio::null()));
+    let folder = file.parent().unwrap();
+    let run = output(
+        command
+            .args(arguments)
+            .current_dir(folder)
+            .stdin(Stdio::null()),
+    );
     assert!(run.status.success(), "{}", text(&run.stderr));
     run
 }
@@ -57,9 +63,10 @@ fn replaced(name: &str, options: &[&str]) -> Option<(PathBuf, [PathBuf; 2])> {
         let file = folder.join(format!("lib{name}.so"));
         compile(&file, include_str!("support/library.c"), &flags)
     };
-    let libraries = [library("first", "0")?, library("second", "64")?];
+    let libraries = [library("first", "16")?, library("second", "64")?];
     let file = folder.join("run.cgr");
-    let paths = libraries.each_ref().map(PathBuf::as_path);
+    // The recording is read from another folder.
+    let paths = ["./libfirst.so", "./libsecond.so"].map(Path::new);
     let run = record(&file, options, &program, &paths);
     match text(&run.stdout).trim() {
         "same" => Some((file, libraries)),

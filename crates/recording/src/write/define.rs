@@ -1,6 +1,8 @@
 //! Definitions: what the numbers in events mean, each written once, before the first event with it.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::file::{Chunk, ChunkFile, NoChunk};
@@ -260,13 +262,23 @@ fn foreign(address: u64) -> Option<Definition> {
     })
 }
 
+/// A library that was loaded as `./libx.so` is looked for from another folder later.
+fn absolute(path: &Path) -> Cow<'_, Path> {
+    // The kernel's own library has a name and no file.
+    let is_file = path.components().nth(1).is_some();
+    match std::path::absolute(path) {
+        Ok(absolute) if is_file => absolute.into(),
+        _ => path.into(),
+    }
+}
+
 fn loaded_modules() -> Vec<Module> {
     let modules = cuguard_stack::modules();
     let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     modules
         .iter()
         .map(|module| Module {
-            path: module.path.to_string_lossy().into_owned(),
+            path: absolute(&module.path).to_string_lossy().into_owned(),
             build_id: hexadecimal(&module.build_id),
             start: module.range().start as u64,
             end: module.range().end as u64,
