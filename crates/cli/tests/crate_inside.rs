@@ -98,7 +98,10 @@ fn one_recording() {
         return;
     };
     let ended = running.end();
-    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let stderr = text(&ended.stderr);
+    assert!(ended.status.success(), "{stderr}");
+    let line = format!("cuguard run: recording in {}\n", file.display());
+    assert!(stderr.ends_with(&line), "{stderr}");
     let names = std::fs::read_dir(&folder).unwrap().flatten();
     let names: Vec<_> = names.map(|entry| entry.file_name()).collect();
     assert_eq!(names, ["run.cgr"]);

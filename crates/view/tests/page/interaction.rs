@@ -350,6 +350,37 @@ fn the_keyboard_moves_in_the_map() {
 }
 
 #[test]
+fn the_keyboard_moves_between_regions_of_the_map() {
+    let Some(mut browser) = start("the_keyboard_moves_between_regions_of_the_map") else {
+        return;
+    };
+    let mut run = runs::small();
+    let pages = expected::pages(&run, &run.allocations);
+    let far = 1 << 40;
+    for allocation in run.allocations.iter_mut().skip(1) {
+        allocation.address += far;
+    }
+    let (first, second) = run.allocations.split_at(1);
+    let last = *expected::pages(&run, first).last().expect("a page");
+    let next = *expected::pages(&run, second).first().expect("a page");
+    assert!(pages.contains(&last) && next > last + far / expected::PAGE / 2);
+    browser.open_at(&html(std::slice::from_ref(&run)), "#view=map");
+    browser.wait("document.querySelectorAll('canvas.map')[1].cells");
+    browser.eval("document.querySelector('canvas.map').focus()");
+    for (key, page) in [
+        ("End", last),
+        ("ArrowRight", next),
+        ("ArrowUp", last),
+        ("ArrowDown", next),
+        ("ArrowLeft", last),
+    ] {
+        browser.key(key);
+        assert_eq!(map_cursor(&mut browser).0, page, "{key}");
+    }
+    browser.assert_silent();
+}
+
+#[test]
 fn the_map_names_who_holds_a_page() {
     let Some(mut browser) = start("the_map_names_who_holds_a_page") else {
         return;
