@@ -53,12 +53,22 @@ static void on_signal(int signal) {
 
 static void wait_for_end(void) {
     char byte;
-    while (read(0, &byte, 1) != 0) {
+    while (read(0, &byte, 1) == 1) {
+        if (byte == 'a') hold(2 << 20);
     }
 }
 
 static void *wait_in_thread(void *nothing) {
     wait_for_end();
+    return nothing;
+}
+
+/* Of the program, whatever its name. */
+static void *wait_with_name(void *nothing) {
+    pthread_setname_np(pthread_self(), "cuguard-live");
+    wait_for_end();
+    puts("its thread ends");
+    fflush(stdout);
     return nothing;
 }
 
@@ -127,6 +137,12 @@ int main(int argc, char **argv) {
     if (IS("main thread ends")) {
         pthread_t thread;
         pthread_create(&thread, NULL, wait_in_thread, NULL);
+        say_ready();
+        pthread_exit(NULL);
+    }
+    if (IS("main thread ends, a thread has our name")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, wait_with_name, NULL);
         say_ready();
         pthread_exit(NULL);
     }
