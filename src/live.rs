@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use cuguard_live::{Format, Options, Source};
 use cuguard_registry::{Kind, Snapshot, SnapshotReason, Totals};
-use cuguard_report::{self as report, Report, ReportSettings, SiteNames, Stats};
+use cuguard_report::{self as report, ContextPool, Report, ReportSettings, SiteNames, Stats};
 use cuguard_sync::{clock, process};
 
 use crate::core::{ContextState, open_contexts};
@@ -102,6 +102,12 @@ impl Source for Contexts {
             }
         }
         for state in &contexts {
+            let pools = state.pools_of_cuguard().usage().into_iter();
+            stats.pools.extend(pools.map(|usage| ContextPool {
+                context: state.number,
+                device: state.device,
+                usage,
+            }));
             let usage = state.registry.memory_usage();
             stats
                 .sites
