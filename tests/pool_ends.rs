@@ -68,6 +68,7 @@ fn a_stream_is_destroyed_with_its_last_block_and_no_later() -> Result<()> {
     let handle = stream.into_raw().expect("no buffer shares it");
     // SAFETY: released above, in the same context.
     drop(unsafe { Stream::from_raw(&context, handle)? });
+    drop(pool);
     assert_no_leaks!(context);
     Ok(())
 }

@@ -50,6 +50,7 @@ pub(crate) mod pool_compaction;
 mod pool_decay;
 mod pool_driver;
 mod pool_home;
+pub(crate) mod pool_idle;
 mod pool_list;
 mod pool_state;
 mod pool_stream;

@@ -493,8 +493,8 @@ impl OwnedResource {
                 return Released::Done(Err(error));
             }
         };
-        // A block of a pool is freed without a driver call.
-        let needs_driver = shared || self.key.kind != Kind::Pooled;
+        // A block of a pool is freed without a driver call, and so ends the guard of a pool.
+        let needs_driver = shared || !matches!(self.key.kind, Kind::Pooled | Kind::Pool);
         if let Err(error) = current
             && error.code == CUresult::NOT_PERMITTED
             && needs_driver
@@ -509,7 +509,7 @@ impl OwnedResource {
             || self.key.kind != Kind::Pooled && self.home().is_some_and(|home| home.is_default())
             || !matches!(
                 self.key.kind,
-                Kind::Device | Kind::StreamOrdered | Kind::Pooled | Kind::Managed
+                Kind::Device | Kind::StreamOrdered | Kind::Pooled | Kind::Managed | Kind::Pool
             );
         let ready = match self.home() {
             _ if needs_context && current.is_err() => current,

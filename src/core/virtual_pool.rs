@@ -70,8 +70,13 @@ impl VirtualPool {
     }
 
     #[inline]
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The name that the program gave it.
+    pub(crate) fn label(&self) -> Option<&str> {
+        self.config.label.as_deref()
     }
 
     pub(crate) fn settings(&self) -> &Settings {

@@ -7,7 +7,7 @@ use crate::hash::FastMap;
 use crate::settings::Settings;
 use crate::size::{self, SMALLEST_RANGE};
 use crate::state::{State, refused};
-use crate::stats::{Compacted, PageUse, Stats};
+use crate::stats::{Compacted, PageUse, Stats, Usage};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -239,6 +239,13 @@ impl<D: Driver> Central<D> {
     /// How much memory the pool holds, and what for.
     pub fn stats(&self) -> Stats {
         self.with(|state| state.stats())
+    }
+
+    /// What the pool holds, for reports: also for a thread that must not wait, and where the driver must not be called. `None`
+    /// while another thread holds the lock.
+    pub fn try_usage(&self) -> Option<Usage> {
+        // Frees that came late are not done here: a stream that is dropped with them may call the driver.
+        self.try_lock().map(|state| state.usage())
     }
 
     /// The physical pages that blocks share, ordered by address.

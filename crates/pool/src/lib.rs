@@ -113,7 +113,7 @@ pub use driver::Driver;
 pub use error::PoolError;
 pub use pool::Pool;
 pub use settings::Settings;
-pub use stats::{Compacted, PageUse, Stats};
+pub use stats::{Compacted, PageUse, Stats, Usage};
 
 /// A block of a pool: its address and what it occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

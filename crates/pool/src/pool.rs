@@ -10,7 +10,7 @@ use crate::central::Central;
 use crate::driver::Driver;
 use crate::error::PoolError;
 use crate::settings::Settings;
-use crate::stats::{Compacted, PageUse, Stats};
+use crate::stats::{Compacted, PageUse, Stats, Usage};
 
 /// A pool of device memory: [`Central`] behind caches of each thread and stream.
 ///
@@ -202,6 +202,11 @@ impl<D: Driver + 'static> Pool<D> {
     /// [`cached_by_threads`](Self::cached_by_threads).
     pub fn stats(&self) -> Stats {
         self.central().stats()
+    }
+
+    /// What the pool holds, for reports; see [`Central::try_usage`]. Blocks in caches count as [used](Stats::used).
+    pub fn try_usage(&self) -> Option<Usage> {
+        self.central().try_usage()
     }
 
     /// The blocks in the caches of all threads, in bytes.
