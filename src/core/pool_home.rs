@@ -3,21 +3,24 @@
 //! ```text
 //!     Stream guard ─► StreamState ─► Homes ──┐
 //!     OwnedResource ─────────────────────────┼─► Home ─► VirtualPool
-//!     thread ─ ─ ─ ─ ─ ─ ─ (weak) ─ ─ ─ ─ ─ ─┘     └───► StreamState
+//!     thread ─ ─ ─ ─ ─ ─ ─ (weak) ─ ─ ─ ─ ─ ─┤     ├───► StreamState
+//!            └─► Spares ─────────────────────┘     └───► Spares, ThreadCache
 //! ```
 //!
-//! There is one for each thread, pool and stream. A block counts as one reference to it, and no two threads that
-//! allocate change the same counter. The list of a stream keeps them between one block and the next; it is emptied when
-//! the guard of the stream or of the pool is dropped, so that neither outlives its last block.
+//! There is one for each thread, pool and stream. A block has one reference to it, and no two threads that allocate change
+//! the same counter. The list of a stream keeps them between one block and the next, and so do the [`Spares`]; both are
+//! emptied when the guard of the stream or of the pool is dropped, so that neither outlives its last block.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
+use cuguard_pool::ThreadCache;
 use cuguard_sync::process;
 
 use super::context_state::ContextState;
 use super::lock::lock;
+use super::pool_spares::Spares;
 use super::pool_stream::StreamId;
 use super::stream_state::StreamState;
 use super::virtual_pool::VirtualPool;
@@ -27,6 +30,10 @@ pub(crate) struct Home {
     /// Dropped first: the stream may be the last reference that keeps the context open.
     pool: Arc<VirtualPool>,
     stream: Arc<StreamState>,
+    /// Where the thread's freed blocks are. `None` where the thread has no caches.
+    cache: Option<ThreadCache>,
+    /// Shared with the thread, which finds a reference to this there.
+    spares: Arc<Spares>,
 }
 
 impl fmt::Debug for Home {
@@ -46,10 +53,15 @@ impl Default for Homes {
 }
 
 impl Homes {
-    /// Keeps a home for the next block. Not once the guard of the stream is dropped: nothing would empty the list.
-    fn add(&self, home: &Arc<Home>) {
-        if let Some(list) = &mut *lock(&self.0) {
-            list.push(home.clone());
+    /// Keeps a home for the next block, and returns whether it does. Not once the guard of the stream is dropped: nothing
+    /// would empty the list.
+    fn add(&self, home: &Arc<Home>) -> bool {
+        match &mut *lock(&self.0) {
+            Some(list) => {
+                list.push(home.clone());
+                true
+            }
+            None => false,
         }
     }
 
@@ -59,8 +71,11 @@ impl Homes {
             // A thread that does not exist here may hold the lock.
             return;
         }
-        // Dropped without the lock: a pool may be destroyed here.
+        // Without the lock: a pool may be destroyed here.
         let homes = lock(&self.0).take();
+        for home in homes.iter().flatten() {
+            home.spares.end();
+        }
         drop(homes);
     }
 
@@ -85,8 +100,25 @@ impl Homes {
 struct Known {
     pool: u64,
     stream: u64,
+    spares: Arc<Spares>,
     home: Weak<Home>,
 }
+
+impl Known {
+    #[inline]
+    fn is(&self, pool: &VirtualPool, stream: &StreamState) -> bool {
+        self.pool == pool.number() && self.stream == stream.id().number
+    }
+
+    /// A reference to the home, if it is alive.
+    #[inline]
+    fn get(&self) -> Option<Arc<Home>> {
+        self.spares.take().or_else(|| self.home.upgrade())
+    }
+}
+
+/// How many homes a thread looks at on the hot path. It has few; else `Home::find` moves one to the front.
+const RECENT: usize = 4;
 
 /// The homes of a thread.
 struct KnownHomes(Vec<Known>);
@@ -98,8 +130,11 @@ impl Drop for KnownHomes {
             return;
         }
         // The thread exits, and allocates no more: no stream keeps them for it.
-        for home in self.0.iter().filter_map(|one| one.home.upgrade()) {
-            home.end();
+        for known in &self.0 {
+            if let Some(home) = known.home.upgrade() {
+                home.end();
+            }
+            known.spares.thread_ends();
         }
     }
 }
@@ -109,51 +144,71 @@ thread_local! {
 }
 
 impl Home {
-    /// The home of the calling thread's blocks of this pool and stream.
+    /// The home of the calling thread's blocks of this pool and stream, if it is one of those that the thread used last. On
+    /// the hot path of every allocation from a pool.
     #[inline]
-    pub(crate) fn find(pool: &Arc<VirtualPool>, stream: &Arc<StreamState>) -> Arc<Self> {
-        let (number, on) = (pool.number(), stream.id().number);
+    pub(super) fn find_recent(pool: &VirtualPool, stream: &StreamState) -> Option<Arc<Self>> {
         let found = KNOWN.try_with(|known| {
             let known = known.try_borrow().ok()?;
-            // A thread has few; the rest is for `find_slowly`, which moves one to the front.
-            let mut first = known.0.iter().take(4);
-            let known = first.find(|one| one.pool == number && one.stream == on)?;
-            known.home.upgrade()
+            let mut recent = known.0.iter().take(RECENT);
+            recent.find(|one| one.is(pool, stream))?.get()
         });
-        match found {
-            Ok(Some(home)) => home,
-            _ => Self::find_slowly(pool, stream),
-        }
+        found.ok()?
     }
 
-    #[cold]
-    #[inline(never)]
-    fn find_slowly(pool: &Arc<VirtualPool>, stream: &Arc<StreamState>) -> Arc<Self> {
-        let (number, on) = (pool.number(), stream.id().number);
+    /// The end of a block: the next one of the same thread gets the reference.
+    #[inline]
+    pub(crate) fn put(home: Arc<Self>) {
+        let found = KNOWN.try_with(|known| {
+            let Ok(known) = known.try_borrow() else {
+                return Some(home);
+            };
+            let mut recent = known.0.iter().take(RECENT);
+            match recent.find(|one| Arc::ptr_eq(&one.spares, &home.spares)) {
+                Some(one) => one.spares.put(home),
+                None => Some(home),
+            }
+        });
+        // Where it is not kept, the count changes: outside of the borrow, because a pool may be destroyed here.
+        drop(found);
+    }
+
+    /// The home of the calling thread's blocks of this pool and stream.
+    pub(crate) fn find(pool: &Arc<VirtualPool>, stream: &Arc<StreamState>) -> Arc<Self> {
         let found = KNOWN.try_with(|known| {
             let mut known = known.try_borrow_mut().ok()?;
             known.0.retain(|one| one.home.strong_count() > 0);
-            let is_it = |one: &Known| one.pool == number && one.stream == on;
-            let at = known.0.iter().position(is_it)?;
+            let at = known.0.iter().position(|one| one.is(pool, stream))?;
             known.0.swap(0, at);
-            known.0[0].home.upgrade()
+            known.0[0].get()
         });
-        if let Ok(Some(home)) = found {
-            return home;
+        match found {
+            Ok(Some(home)) => home,
+            _ => Self::new(pool, stream),
         }
+    }
+
+    /// A new one.
+    #[cold]
+    fn new(pool: &Arc<VirtualPool>, stream: &Arc<StreamState>) -> Arc<Self> {
         let home = Arc::new(Self {
             pool: pool.clone(),
             stream: stream.clone(),
+            cache: pool.thread_cache(&stream.id()),
+            spares: Arc::new(Spares::new()),
         });
-        if pool.add_home(&home) {
-            stream.homes().add(&home);
+        let is_kept = pool.add_home(&home) && stream.homes().add(&home);
+        if !is_kept {
+            // Nothing would end them.
+            home.spares.end();
         }
         // Fails where the thread exits: then the home has one block.
         let _ = KNOWN.try_with(|known| {
             if let Ok(mut known) = known.try_borrow_mut() {
                 let one = Known {
-                    pool: number,
-                    stream: on,
+                    pool: pool.number(),
+                    stream: stream.id().number,
+                    spares: home.spares.clone(),
                     home: Arc::downgrade(&home),
                 };
                 known.0.insert(0, one);
@@ -162,8 +217,9 @@ impl Home {
         home
     }
 
-    /// The guard of the pool is dropped: the stream does not keep this for more blocks.
+    /// The guard of the pool is dropped, or the thread exits: nothing keeps this for more blocks.
     pub(super) fn end(self: &Arc<Self>) {
+        self.spares.end();
         self.stream.homes().remove(self);
     }
 
@@ -185,5 +241,23 @@ impl Home {
     #[inline]
     pub(crate) fn id(&self) -> StreamId {
         self.stream.id()
+    }
+
+    /// The address of a block that the thread's cache has. The caller is inside the gate.
+    #[inline]
+    pub(super) fn allocate_cached(&self, bytes: u64) -> Option<u64> {
+        self.pool.allocate_from(self.cache.as_ref()?, bytes)
+    }
+
+    /// Frees a block of this size. Never waits, and makes no driver call. The caller is inside the gate.
+    #[inline]
+    pub(super) fn free(&self, address: u64, bytes: u64) {
+        let is_cached = match &self.cache {
+            Some(cache) => self.pool.free_to(cache, address, bytes),
+            None => false,
+        };
+        if !is_cached {
+            self.pool.free(&self.id(), address, bytes);
+        }
     }
 }

@@ -11,6 +11,8 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 
 use dashmap::{DashMap, Entry};
 
+use cuguard_stack::Remembered;
+
 use crate::hash::{BuildMixHasher, SHARDS, mix};
 use crate::kind::Level;
 use crate::origin::Origin;
@@ -76,7 +78,9 @@ const CACHED: usize = 64;
 thread_local! {
     static CACHE: [Cell<Option<&'static CallSite>>; CACHED] =
         const { [const { Cell::new(None) }; CACHED] };
-    /// Stacks are captured into this. A local array would have to be cleared each time.
+    /// The call sites of stacks that the thread was on before, which it recognizes without a walk.
+    static STACKS: RefCell<Option<Stacks>> = const { RefCell::new(None) };
+    /// Other stacks are captured into this. A local array would have to be cleared each time.
     static FRAMES: RefCell<[usize; CAPACITY]> = const { RefCell::new([0; CAPACITY]) };
 }
 
@@ -99,15 +103,60 @@ pub(crate) fn intern(
     }
 }
 
+/// The call sites of stacks of one thread.
+struct Stacks {
+    /// How many frames each has at most.
+    depth: usize,
+    call_sites: Remembered<Option<&'static CallSite>>,
+}
+
 /// Interns the calling stack, `depth` frames of it.
 pub(crate) fn intern_stack(
     site: Option<&'static Location<'static>>,
     type_name: &'static str,
     depth: usize,
 ) -> CallSiteId {
+    let depth = depth.clamp(1, MAX_DEPTH) + OWN_FRAMES;
+    let remembered = STACKS.try_with(|stacks| {
+        let mut stacks = stacks.try_borrow_mut().ok()?;
+        let stacks = stacks.get_or_insert_with(|| Stacks {
+            depth,
+            call_sites: Remembered::new(depth),
+        });
+        if stacks.depth != depth {
+            // Another context's. One is enough: most programs have one depth.
+            return None;
+        }
+        let known = stacks.call_sites.capture(|stack| {
+            intern_call_site(&CallSiteRef {
+                site,
+                type_name,
+                stack,
+            })
+        });
+        // The compiler may have merged the calls of two lines, or of two types, into one.
+        known.filter(|known| {
+            known.site.map(std::ptr::from_ref) == site.map(std::ptr::from_ref)
+                && std::ptr::eq(known.type_name, type_name)
+        })
+    });
+    match remembered {
+        Ok(Some(known)) => known.id,
+        _ => intern_walked(site, type_name, depth),
+    }
+}
+
+/// The same by a walk.
+#[cold]
+#[inline(never)]
+fn intern_walked(
+    site: Option<&'static Location<'static>>,
+    type_name: &'static str,
+    depth: usize,
+) -> CallSiteId {
     let capture = |frames: &mut [usize; CAPACITY]| {
         // Addresses only; reports resolve them.
-        let count = cuguard_stack::capture(&mut frames[..depth.clamp(1, MAX_DEPTH) + OWN_FRAMES]);
+        let count = cuguard_stack::capture(&mut frames[..depth]);
         intern_ref(&CallSiteRef {
             site,
             type_name,

@@ -211,24 +211,17 @@ impl RecentRecords {
         let Some(own) = self.own(key) else {
             return self.not_own(key);
         };
-        let Some(word) = to_word(key) else {
-            return Removed::InTable;
-        };
-        let buffer = own.buffer;
-        // Mostly the newest is freed first.
-        let newest = buffer.next.load(Ordering::Relaxed) + CAPACITY - 1;
-        for back in 0..CAPACITY {
-            let index = (newest - back) % CAPACITY;
-            if buffer.keys[index].load(Ordering::Relaxed) == word {
-                let record = buffer.record(index);
-                buffer.keys[index].store(0, Ordering::Relaxed);
-                if back == 0 {
-                    buffer.next.store(index, Ordering::Relaxed);
-                }
-                return Removed::Record(record);
-            }
+        match own.remove(key, |index| own.buffer.record(index)) {
+            Some(record) => Removed::Record(record),
+            None => Removed::InTable,
         }
-        Removed::InTable
+    }
+
+    /// Removes a record, and returns its size. `None` if it is not in the calling thread's buffer.
+    #[inline]
+    pub(crate) fn erase(&self, key: Key) -> Option<u64> {
+        let own = self.own(key)?;
+        own.remove(key, |index| own.buffer.bytes(index))
     }
 
     #[inline(never)]
@@ -280,6 +273,26 @@ impl RecentRecords {
 }
 
 impl OwnBuffer<'_> {
+    /// Removes a record, after `read` has read it.
+    #[inline]
+    fn remove<R>(&self, key: Key, read: impl FnOnce(usize) -> R) -> Option<R> {
+        let (buffer, word) = (self.buffer, to_word(key)?);
+        // Mostly the newest is freed first.
+        let newest = buffer.next.load(Ordering::Relaxed) + CAPACITY - 1;
+        for back in 0..CAPACITY {
+            let index = (newest - back) % CAPACITY;
+            if buffer.keys[index].load(Ordering::Relaxed) == word {
+                let result = read(index);
+                buffer.keys[index].store(0, Ordering::Relaxed);
+                if back == 0 {
+                    buffer.next.store(index, Ordering::Relaxed);
+                }
+                return Some(result);
+            }
+        }
+        None
+    }
+
     /// Adds a record. One that must make room goes to `table`.
     #[inline]
     fn push(&self, word: u64, record: Record, table: impl FnOnce(Key, Record)) {
@@ -335,6 +348,12 @@ impl Buffer {
             to.store(from, Ordering::Relaxed);
         }
         self.keys[index].store(word, Ordering::Release);
+    }
+
+    /// The size in a record.
+    #[inline]
+    fn bytes(&self, index: usize) -> u64 {
+        Record::bytes_in(|word| self.records[index][word].load(Ordering::Relaxed))
     }
 
     #[inline]

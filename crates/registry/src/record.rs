@@ -219,6 +219,12 @@ impl Record {
         }
     }
 
+    /// [`bytes`](Self::bytes) of the record with these words.
+    #[inline]
+    pub(crate) fn bytes_in(words: impl FnOnce(usize) -> u64) -> u64 {
+        words(0)
+    }
+
     /// Its size; 0 for handles.
     #[must_use]
     pub fn bytes(&self) -> u64 {

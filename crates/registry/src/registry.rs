@@ -271,6 +271,40 @@ impl Registry {
         None
     }
 
+    /// As [`remove`](Self::remove), for a free that cannot fail: nothing reads the record any more.
+    ///
+    /// ```
+    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    /// use std::panic::Location;
+    ///
+    /// let registry = Registry::new(Level::Sites, 32);
+    /// let key = Key::new(Kind::Pooled, 0x7f00_0000_0000);
+    /// let entry = Entry { bytes: 4096, type_name: "u8", stream: 0 };
+    /// registry.insert_at(Location::caller(), key, entry);
+    /// registry.erase(key, 4096);
+    /// assert!(registry.live().is_zero());
+    /// ```
+    #[inline]
+    pub fn erase(&self, key: Key, bytes: u64) {
+        if self.ever_recorded.load(Relaxed) {
+            self.erase_record(key, bytes);
+        } else if self.ever_unrecorded.load(Relaxed) {
+            self.counters.sub(key.kind, bytes);
+        }
+    }
+
+    #[inline(never)]
+    fn erase_record(&self, key: Key, bytes: u64) {
+        let erased = match recorder::is_on() || key.is_by_address() {
+            true => None,
+            false => self.recent.erase(key),
+        };
+        match erased {
+            Some(bytes) => self.counters.sub(key.kind, bytes),
+            None => drop(self.remove_record(key, bytes)),
+        }
+    }
+
     #[inline(never)]
     fn remove_record(&self, key: Key, bytes: u64) -> Option<Record> {
         if key.is_by_address() {
