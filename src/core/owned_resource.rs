@@ -422,8 +422,9 @@ impl OwnedResource {
             return false;
         };
         *self.flags.get_mut() = flags::DONE;
-        state.registry.erase(self.key, self.bytes);
-        home.free(self.key.address, self.bytes);
+        let key = self.key.known_to_be(Kind::Pooled);
+        state.registry.erase(key, self.bytes);
+        home.free(key.address, self.bytes);
         if state.budget.is_limited() {
             state.budget.release(self.key.kind, self.bytes);
         }

@@ -30,6 +30,8 @@ pub(crate) struct Home {
     /// Dropped first: the stream may be the last reference that keeps the context open.
     pool: Arc<VirtualPool>,
     stream: Arc<StreamState>,
+    /// The stream's, one load nearer.
+    state: Arc<ContextState>,
     /// Where the thread's freed blocks are. `None` where the thread has no caches.
     cache: Option<ThreadCache>,
     /// Shared with the thread, which finds a reference to this there.
@@ -146,7 +148,7 @@ thread_local! {
 impl Home {
     /// The home of the calling thread's blocks of this pool and stream, if it is one of those that the thread used last. On
     /// the hot path of every allocation from a pool.
-    #[inline]
+    #[inline(always)]
     pub(super) fn find_recent(pool: &VirtualPool, stream: &StreamState) -> Option<Arc<Self>> {
         let found = KNOWN.try_with(|known| {
             let known = known.try_borrow().ok()?;
@@ -157,20 +159,15 @@ impl Home {
     }
 
     /// The end of a block: the next one of the same thread gets the reference.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put(home: Arc<Self>) {
-        let found = KNOWN.try_with(|known| {
-            let Ok(known) = known.try_borrow() else {
-                return Some(home);
-            };
-            let mut recent = known.0.iter().take(RECENT);
-            match recent.find(|one| Arc::ptr_eq(&one.spares, &home.spares)) {
-                Some(one) => one.spares.put(home),
-                None => Some(home),
-            }
-        });
-        // Where it is not kept, the count changes: outside of the borrow, because a pool may be destroyed here.
-        drop(found);
+        // Where it is not kept, the count changes.
+        drop(Spares::put(home));
+    }
+
+    #[inline]
+    pub(super) fn spares(&self) -> &Arc<Spares> {
+        &self.spares
     }
 
     /// The home of the calling thread's blocks of this pool and stream.
@@ -194,6 +191,7 @@ impl Home {
         let home = Arc::new(Self {
             pool: pool.clone(),
             stream: stream.clone(),
+            state: stream.state().clone(),
             cache: pool.thread_cache(&stream.id()),
             spares: Arc::new(Spares::new()),
         });
@@ -235,7 +233,7 @@ impl Home {
 
     #[inline]
     pub(crate) fn state(&self) -> &Arc<ContextState> {
-        self.stream.state()
+        &self.state
     }
 
     #[inline]
@@ -244,13 +242,13 @@ impl Home {
     }
 
     /// The address of a block that the thread's cache has. The caller is inside the gate.
-    #[inline]
+    #[inline(always)]
     pub(super) fn allocate_cached(&self, bytes: u64) -> Option<u64> {
         self.pool.allocate_from(self.cache.as_ref()?, bytes)
     }
 
     /// Frees a block of this size. Never waits, and makes no driver call. The caller is inside the gate.
-    #[inline]
+    #[inline(always)]
     pub(super) fn free(&self, address: u64, bytes: u64) {
         let is_cached = match &self.cache {
             Some(cache) => self.pool.free_to(cache, address, bytes),

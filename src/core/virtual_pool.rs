@@ -127,7 +127,7 @@ impl VirtualPool {
     }
 
     /// The address of a block that a cache of this pool has. The caller is inside the gate.
-    #[inline]
+    #[inline(always)]
     pub(super) fn allocate_from(&self, cache: &ThreadCache, bytes: u64) -> Option<u64> {
         self.pool.allocate_from(cache, bytes)
     }
@@ -143,7 +143,7 @@ impl VirtualPool {
 
     /// Frees a block of this size into a cache of this pool. False, with nothing done, where it cannot. The caller is inside
     /// the gate.
-    #[inline]
+    #[inline(always)]
     pub(super) fn free_to(&self, cache: &ThreadCache, address: u64, bytes: u64) -> bool {
         // Relaxed: the owner of a block is ordered after what it was recaptured by.
         !self.any_recaptured.load(Ordering::Relaxed) && self.pool.free_to(cache, address, bytes)

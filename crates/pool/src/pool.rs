@@ -82,7 +82,7 @@ impl<D: Driver + 'static> Pool<D> {
     /// or if it is another thread's: then [`allocate`](Self::allocate) has one.
     ///
     /// The cache is of this pool, and of the stream that the block is for.
-    #[inline]
+    #[inline(always)]
     pub fn allocate_from(&self, cache: &ThreadCache, bytes: u64) -> Option<u64> {
         debug_assert!(self.caches.is_own(cache));
         cache.pop(Class::of(bytes)?)
@@ -93,7 +93,7 @@ impl<D: Driver + 'static> Pool<D> {
     /// pinned: then call [`free`](Self::free).
     ///
     /// The cache is of this pool, and of the stream that the block is freed on.
-    #[inline]
+    #[inline(always)]
     pub fn free_to(&self, cache: &ThreadCache, address: u64, bytes: u64) -> bool {
         debug_assert!(self.caches.is_own(cache));
         match Class::of(bytes) {

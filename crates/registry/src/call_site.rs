@@ -364,6 +364,43 @@ mod tests {
         assert!(get(ids[0]).unwrap().stack.len() > 5);
     }
 
+    /// The stack is the same, so the thread recognizes it; line, type and depth are what the caller passes.
+    #[test]
+    fn a_remembered_stack_is_one_of_its_line_its_type_and_its_depth() {
+        #[inline(never)]
+        fn allocate(
+            here: &'static Location<'static>,
+            type_name: &'static str,
+            depth: usize,
+        ) -> u32 {
+            std::hint::black_box(intern_stack(Some(here), type_name, depth))
+        }
+        let lines = [Location::caller(), Location::caller()];
+        let cases = [
+            (lines[0], "f32", 64),
+            (lines[1], "f32", 64),
+            (lines[0], "f64", 64),
+            (lines[0], "f32", 3),
+        ];
+        // `black_box`, because otherwise the compiler unrolls the loops.
+        let round = || -> Vec<u32> {
+            let all = std::hint::black_box(&cases[..]).iter();
+            all.map(|(here, type_name, depth)| allocate(here, type_name, *depth))
+                .collect()
+        };
+        let rounds = 0..std::hint::black_box(4);
+        let rounds: Vec<Vec<u32>> = rounds.map(|_| round()).collect();
+        assert!(rounds.iter().all(|ids| *ids == rounds[0]), "{rounds:?}");
+        for (id, (here, type_name, depth)) in rounds[0].iter().zip(cases) {
+            let found = get(*id).unwrap();
+            assert_eq!((found.site, found.type_name), (Some(here), type_name));
+            assert!(found.stack.len() <= depth + OWN_FRAMES);
+        }
+        let stack = |index: usize| &get(rounds[0][index]).unwrap().stack;
+        assert_eq!(stack(0), stack(1));
+        assert_eq!(stack(0), stack(2));
+    }
+
     #[test]
     fn depth_limits_the_stack() {
         fn deep(levels: usize) -> u32 {

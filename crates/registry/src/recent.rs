@@ -125,20 +125,20 @@ impl RecentRecords {
         is_open.then_some(own)
     }
 
-    /// Inserts a record of the calling thread. Returns it if it belongs into the table. A record that
-    /// must make room goes to `table`.
-    #[inline]
+    /// Inserts a record of the calling thread. Returns false if it belongs into the table. A record that must make room
+    /// goes to `table`.
+    #[inline(always)]
     pub(crate) fn insert(
         &self,
         key: Key,
-        record: Record,
-        table: impl FnOnce(Key, Record),
-    ) -> Option<Record> {
+        record: [u64; WORDS],
+        table: impl FnOnce(Key, [u64; WORDS]),
+    ) -> bool {
         let (Some(word), Some(own)) = (to_word(key), self.own(key)) else {
-            return Some(record);
+            return false;
         };
         own.push(word, record, table);
-        None
+        true
     }
 
     /// Inserts a record under a key by address. Returns the record that the calling thread had under this key, which was
@@ -157,11 +157,12 @@ impl RecentRecords {
         let old = buffer.position(|known| known == word);
         let old = old.map(|index| {
             let old = buffer.record(index);
-            buffer.put(index, word, record);
+            buffer.put(index, word, record.to_words());
             old
         });
         if old.is_none() {
-            own.push(word, record, table);
+            let table = |key, words| table(key, Record::from_words(words));
+            own.push(word, record.to_words(), table);
         }
         Ok(old)
     }
@@ -295,13 +296,13 @@ impl OwnBuffer<'_> {
 
     /// Adds a record. One that must make room goes to `table`.
     #[inline]
-    fn push(&self, word: u64, record: Record, table: impl FnOnce(Key, Record)) {
+    fn push(&self, word: u64, record: [u64; WORDS], table: impl FnOnce(Key, [u64; WORDS])) {
         let buffer = self.buffer;
         let next = buffer.next.load(Ordering::Relaxed) % CAPACITY;
         if buffer.keys[next].load(Ordering::Relaxed) != 0
             && let Some((old, record)) = buffer.get(next, self.slot)
         {
-            table(old, record);
+            table(old, record.to_words());
         }
         buffer.put(next, word, record);
         buffer.next.store(next + 1, Ordering::Relaxed);
@@ -343,8 +344,8 @@ impl Buffer {
     }
 
     #[inline]
-    fn put(&self, index: usize, word: u64, record: Record) {
-        for (to, from) in self.records[index].iter().zip(record.to_words()) {
+    fn put(&self, index: usize, word: u64, record: [u64; WORDS]) {
+        for (to, from) in self.records[index].iter().zip(record) {
             to.store(from, Ordering::Relaxed);
         }
         self.keys[index].store(word, Ordering::Release);

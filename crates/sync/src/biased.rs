@@ -97,7 +97,7 @@ impl<T: ?Sized> Biased<T> {
     ///
     /// `None` if the calling thread is not the owner, if it is already inside, or if the lock cannot be had: in a forked
     /// child, where the thread that has it may not exist, or while the process exits.
-    #[inline]
+    #[inline(always)]
     pub fn enter(&self) -> Option<OwnerGuard<'_, T>> {
         if !self.is_owner() || self.inside.load(Ordering::Relaxed) {
             return None;

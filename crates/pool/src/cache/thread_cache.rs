@@ -28,13 +28,13 @@ impl ThreadCache {
     }
 
     /// A block of the class, on the cache's own thread.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&self, class: Class) -> Option<u64> {
         self.cache.pop(class)
     }
 
     /// Keeps a block, on the cache's own thread. False if there is no room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&self, class: Class, address: u64) -> bool {
         self.cache.push(class, address)
     }
