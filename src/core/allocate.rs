@@ -173,7 +173,7 @@ pub(crate) fn allocate_cached(
         return None;
     }
     let inside = state.try_enter()?;
-    let home = Home::find_recent(pool, stream)?;
+    let home = Home::known(pool, stream)?;
     let Some(address) = home.allocate_cached(bytes) else {
         drop(inside);
         Home::put(home);

@@ -11,7 +11,7 @@
 //! the same counter. The list of a stream keeps them between one block and the next, and so do the [`Spares`]; both are
 //! emptied when the guard of the stream or of the pool is dropped, so that neither outlives its last block.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
@@ -119,11 +119,36 @@ impl Known {
     }
 }
 
-/// How many homes a thread looks at on the hot path. It has few; else `Home::find` moves one to the front.
-const RECENT: usize = 4;
-
 /// The homes of a thread.
-struct KnownHomes(Vec<Known>);
+struct KnownHomes {
+    all: Vec<Known>,
+    /// Where a home was found last, by the low bits of its stream's number. Streams are numbered one after the other, so a
+    /// thread that uses a few at a time finds each at once.
+    recent: [Cell<u8>; RECENT],
+}
+
+/// How many positions are remembered.
+const RECENT: usize = 16;
+
+impl KnownHomes {
+    #[inline(always)]
+    fn find(&self, pool: &VirtualPool, stream: &StreamState) -> Option<&Known> {
+        let recent = &self.recent[stream.id().number as usize % RECENT];
+        match self.all.get(usize::from(recent.get())) {
+            Some(known) if known.is(pool, stream) => Some(known),
+            _ => self.search(pool, stream),
+        }
+    }
+
+    #[inline(never)]
+    fn search(&self, pool: &VirtualPool, stream: &StreamState) -> Option<&Known> {
+        let at = self.all.iter().position(|one| one.is(pool, stream))?;
+        // Positions from 256 on are searched for each time.
+        let recent = &self.recent[stream.id().number as usize % RECENT];
+        recent.set(u8::try_from(at).unwrap_or(recent.get()));
+        Some(&self.all[at])
+    }
+}
 
 impl Drop for KnownHomes {
     fn drop(&mut self) {
@@ -132,7 +157,7 @@ impl Drop for KnownHomes {
             return;
         }
         // The thread exits, and allocates no more: no stream keeps them for it.
-        for known in &self.0 {
+        for known in &self.all {
             if let Some(home) = known.home.upgrade() {
                 home.end();
             }
@@ -142,19 +167,18 @@ impl Drop for KnownHomes {
 }
 
 thread_local! {
-    static KNOWN: RefCell<KnownHomes> = const { RefCell::new(KnownHomes(Vec::new())) };
+    static KNOWN: RefCell<KnownHomes> = const { RefCell::new(KnownHomes {
+        all: Vec::new(),
+        recent: [const { Cell::new(0) }; RECENT],
+    }) };
 }
 
 impl Home {
-    /// The home of the calling thread's blocks of this pool and stream, if it is one of those that the thread used last. On
-    /// the hot path of every allocation from a pool.
+    /// The home of the calling thread's blocks of this pool and stream, if it has one. On the hot path of every allocation
+    /// from a pool.
     #[inline(always)]
-    pub(super) fn find_recent(pool: &VirtualPool, stream: &StreamState) -> Option<Arc<Self>> {
-        let found = KNOWN.try_with(|known| {
-            let known = known.try_borrow().ok()?;
-            let mut recent = known.0.iter().take(RECENT);
-            recent.find(|one| one.is(pool, stream))?.get()
-        });
+    pub(super) fn known(pool: &VirtualPool, stream: &StreamState) -> Option<Arc<Self>> {
+        let found = KNOWN.try_with(|known| known.try_borrow().ok()?.find(pool, stream)?.get());
         found.ok()?
     }
 
@@ -172,17 +196,7 @@ impl Home {
 
     /// The home of the calling thread's blocks of this pool and stream.
     pub(crate) fn find(pool: &Arc<VirtualPool>, stream: &Arc<StreamState>) -> Arc<Self> {
-        let found = KNOWN.try_with(|known| {
-            let mut known = known.try_borrow_mut().ok()?;
-            known.0.retain(|one| one.home.strong_count() > 0);
-            let at = known.0.iter().position(|one| one.is(pool, stream))?;
-            known.0.swap(0, at);
-            known.0[0].get()
-        });
-        match found {
-            Ok(Some(home)) => home,
-            _ => Self::new(pool, stream),
-        }
+        Self::known(pool, stream).unwrap_or_else(|| Self::new(pool, stream))
     }
 
     /// A new one.
@@ -209,7 +223,8 @@ impl Home {
                     spares: home.spares.clone(),
                     home: Arc::downgrade(&home),
                 };
-                known.0.insert(0, one);
+                known.all.retain(|one| one.home.strong_count() > 0);
+                known.all.push(one);
             }
         });
         home

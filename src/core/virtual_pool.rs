@@ -35,6 +35,8 @@ pub(crate) struct VirtualPool {
     pool: Arc<Pool<PoolDriver>>,
     /// Not a strong reference: the context has one to its own pool.
     state: Weak<ContextState>,
+    /// Where the state is; no other is there while this keeps its memory.
+    state_address: usize,
     /// Unique for the life of the process.
     number: u64,
     config: PoolConfig,
@@ -60,6 +62,7 @@ impl VirtualPool {
         let pool = Arc::new(Self {
             pool: Arc::new(Pool::new(PoolDriver::new(state), config.settings)),
             state: Arc::downgrade(state),
+            state_address: Arc::as_ptr(state).addr(),
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             config,
             homes: Mutex::new(Some(Vec::new())),
@@ -91,7 +94,7 @@ impl VirtualPool {
 
     #[inline]
     pub(crate) fn is_of(&self, state: &Arc<ContextState>) -> bool {
-        std::ptr::eq(self.state.as_ptr(), Arc::as_ptr(state))
+        self.state_address == Arc::as_ptr(state).addr()
     }
 
     pub(crate) fn state(&self) -> Option<Arc<ContextState>> {
