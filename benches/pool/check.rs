@@ -57,7 +57,8 @@ impl Pieces {
             .iter()
             .flatten()
             .flat_map(|block| {
-                let begin = block.as_device_ptr().as_raw();
+                // Of a view: through `cust` it would be pinned, and pinned pages are not merged.
+                let begin = block.as_view().as_device_ptr().as_raw();
                 let end = begin + block.len() as u64;
                 (begin..end).step_by(bytes as usize)
             })

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use crate::amount::Amount;
 use crate::by::By;
 use crate::keys::Keys;
+use crate::look::Frames;
 use crate::moment::Moment;
 use crate::run::Frame;
 
@@ -66,22 +67,23 @@ struct Parts {
     span: Option<(u64, u64)>,
 }
 
-/// What was alive, in groups: the largest first, equal ones by count and name.
+/// What was alive, in groups: the largest first, equal ones by count and name. Call sites by stack trace are one group
+/// where `frames` of them are equal.
 ///
 /// ```
-/// use cuguard_view::{Allocation, At, By, FOREVER, Kind, Run, group, moment};
+/// use cuguard_view::{Allocation, At, By, FOREVER, Frames, Kind, Run, group, moment};
 ///
 /// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
 /// let block = Allocation { end: FOREVER, bytes: 512, ..Allocation::default() };
 /// let run = Run { kinds: vec![device], allocations: vec![block; 2], ..Run::default() };
-/// let groups = group(&moment(&run, At::Exit)?, By::Kind);
+/// let groups = group(&moment(&run, At::Exit)?, By::Kind, Frames::Program);
 /// assert_eq!((groups[0].name.as_str(), groups[0].amount.bytes), ("device memory", 1024));
 /// # Ok::<(), cuguard_view::ViewError>(())
 /// ```
 #[must_use]
-pub fn group(moment: &Moment<'_>, by: By) -> Vec<Group> {
+pub fn group(moment: &Moment<'_>, by: By, frames: Frames) -> Vec<Group> {
     let run = moment.run;
-    let keys = Keys::new(run, by);
+    let keys = Keys::new(run, by, frames);
     let mut sums: HashMap<Alike, Sum> = HashMap::new();
     for allocation in moment.allocations() {
         let alike = Alike {

@@ -1,11 +1,12 @@
 //! The group of each allocation.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
 use cuguard_report::ByteSize;
 
 use crate::by::By;
-use crate::look::UNKNOWN;
+use crate::look::{Frames, UNKNOWN};
 use crate::run::{Allocation, CallSite, Run};
 use crate::words;
 
@@ -14,17 +15,22 @@ use crate::words;
 pub(crate) struct Keys<'r> {
     run: &'r Run,
     by: By,
-    /// For functions and libraries by call site, for labels and threads by name: the first index with an equal name.
+    /// For stack traces, functions and libraries by call site, for labels and threads by name: the first index with an equal one.
     first: Vec<u32>,
 }
 
 impl<'r> Keys<'r> {
-    pub(crate) fn new(run: &'r Run, by: By) -> Self {
+    /// Of call sites by stack trace, those whose shown frames are equal are one: they would look the same.
+    pub(crate) fn new(run: &'r Run, by: By, frames: Frames) -> Self {
         let first = match by {
+            By::Stack => first(run.sites.iter().map(|site| {
+                let shown: Vec<_> = site.shown(frames).collect();
+                (&site.type_name, shown)
+            })),
             By::Function => first(run.sites.iter().map(function)),
             By::Library => first(run.sites.iter().map(CallSite::library)),
             By::Label | By::Thread => first(run.names.iter().map(String::as_str)),
-            By::Stack | By::Stream | By::Size | By::Kind => Vec::new(),
+            By::Stream | By::Size | By::Kind => Vec::new(),
         };
         Self { run, by, first }
     }
@@ -35,8 +41,7 @@ impl<'r> Keys<'r> {
             u64::from(first.copied().unwrap_or(0))
         };
         match self.by {
-            By::Stack => u64::from(allocation.site),
-            By::Function | By::Library => first(allocation.site),
+            By::Stack | By::Function | By::Library => first(allocation.site),
             By::Label => first(allocation.label),
             By::Thread => first(allocation.thread),
             By::Stream => allocation.stream,
@@ -76,7 +81,7 @@ fn function(site: &CallSite) -> &str {
     site.origin().map_or("", |frame| frame.function.as_str())
 }
 
-fn first<'s>(names: impl Iterator<Item = &'s str>) -> Vec<u32> {
+fn first<N: Eq + Hash>(names: impl Iterator<Item = N>) -> Vec<u32> {
     let mut known = HashMap::new();
     let numbered = (0..).zip(names);
     let first = numbered.map(|(index, name)| *known.entry(name).or_insert(index));

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use crate::by::By;
 use crate::keys::Keys;
+use crate::look::Frames;
 use crate::run::{Allocation, Run};
 use crate::sweep::Sweep;
 
@@ -60,7 +61,7 @@ pub struct Series {
 /// ```
 #[must_use]
 pub fn timeline(run: &Run, buckets: usize, by: By, memory: Memory, most: usize) -> Timeline {
-    let keys = Keys::new(run, by);
+    let keys = Keys::new(run, by, Frames::Program);
     let shape = Shape::new(run, buckets);
     let peaks = Peaks::find(run, &keys, memory, &shape);
     let (series, of_group) = peaks.series(&keys, most, shape.buckets);

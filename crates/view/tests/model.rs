@@ -5,7 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use cuguard_recording::Event;
-use cuguard_view::{At, By, Memory, Run, group, moment, peak, timeline};
+use cuguard_view::{At, By, Frames, Memory, Run, group, moment, peak, timeline};
 use proptest::prelude::*;
 use support::{DEVICE, PINNED, allocated, at, freed, run};
 
@@ -108,7 +108,7 @@ proptest! {
         let state = state_at(&states, moment.time);
         prop_assert_eq!(moment.total.bytes, bytes(state));
         for by in By::ALL {
-            let groups = group(&moment, by);
+            let groups = group(&moment, by, Frames::Program);
             prop_assert_eq!(groups.iter().map(|g| g.amount.bytes).sum::<u64>(), bytes(state));
             prop_assert_eq!(groups.iter().map(|g| g.amount.count).sum::<u64>(), state.len() as u64);
             prop_assert_eq!(groups.iter().map(|g| g.device_bytes).sum::<u64>(), device_bytes(state));
@@ -120,7 +120,7 @@ proptest! {
                 prop_assert!(group.inclusive >= group.amount);
             }
         }
-        let by_stack = group(&moment, By::Stack);
+        let by_stack = group(&moment, By::Stack, Frames::Program);
         for stack in 0..4 {
             let own: u64 = state.values().filter(|(_, s)| *s == stack).map(|(b, _)| b).sum();
             let shown = by_stack.iter().filter(|g| g.sites[0].0 == stack);

@@ -13,7 +13,7 @@ static APART void launch_and_destroy(void) {
     cudaGraphExec_t executable;
     RT(cudaGraphCreate(&graph, 0));
     RT(cudaGraphAddMemAllocNode(&node, graph, NULL, 0, &parameters));
-    RT(cudaGraphInstantiate(&executable, graph, 0));
+    RT(cudaGraphInstantiateWithFlags(&executable, graph, 0));
     RT(cudaGraphLaunch(executable, 0));
     RT(cudaStreamSynchronize(0));
     RT(cudaGraphExecDestroy(executable));

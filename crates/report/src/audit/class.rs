@@ -81,7 +81,42 @@ impl FrameClass {
     pub fn of(frame: &FrameNames<'_>) -> Self {
         class_of(frame)
     }
+
+    /// The index of the frame that a call site is named after, of frames from the innermost on with their functions: the
+    /// first of the program. Where there is none, as on a thread that a library started, the first of a library that
+    /// does more than pass a request for memory on.
+    ///
+    /// ```
+    /// use cuguard_report::FrameClass::{self, Driver, Library};
+    ///
+    /// let frames = [(Driver, "cudaMalloc"), (Library, "c10::cuda::allocate(unsigned long)"), (Library, "at::_ops::mm::call()")];
+    /// let frames = frames.map(|(class, function)| (class, Some(function)));
+    /// assert_eq!(FrameClass::origin(&frames), Some(2));
+    /// ```
+    #[must_use]
+    pub fn origin(frames: &[(Self, Option<&str>)]) -> Option<usize> {
+        let position = |wanted: &dyn Fn(&Self, Option<&str>) -> bool| {
+            let mut frames = frames.iter();
+            frames.position(|(class, function)| wanted(class, *function))
+        };
+        let asks = |name: &str| !PASS_ON.iter().any(|prefix| bare(name).starts_with(prefix));
+        position(&|class, _| *class == Self::User)
+            .or_else(|| position(&|class, name| *class == Self::Library && name.is_some_and(asks)))
+            .or_else(|| position(&|class, _| *class == Self::Library))
+    }
 }
+
+/// Functions of libraries that only pass a request for memory on.
+const PASS_ON: [&str; 8] = [
+    "c10::",
+    "at::detail::",
+    "at::(anonymous namespace)::",
+    "at::meta::",
+    "at::TensorIterator",
+    "at::empty",
+    "at::native::empty",
+    "rmm::",
+];
 
 const DRIVER_MODULES: [&str; 3] = ["libcuda.so", "libcudart", "libnvidia-"];
 
@@ -168,6 +203,13 @@ pub(super) fn class(frame: &Frame) -> Class {
     })
 }
 
+/// The frame that a call site is named after.
+pub(super) fn origin(frames: &[Frame]) -> Option<usize> {
+    let frames = frames.iter();
+    let named = frames.map(|frame| (class(frame), frame.symbol.function.as_deref()));
+    Class::origin(&named.collect::<Vec<_>>())
+}
+
 fn class_of(frame: &FrameNames<'_>) -> Class {
     let module = frame.module.rsplit('/').next().unwrap_or_default();
     if frame.is_foreign {
@@ -234,8 +276,16 @@ fn is_cuda_function(name: &str) -> bool {
         let rest = name.strip_prefix(prefix);
         rest.is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()))
     };
-    api("cuda") || api("cu") || name.starts_with("__cuda") || name.starts_with("cudart::")
+    let of_static_runtime = ["__cuda", "cudart::", "libcudart_static_"];
+    api("cuda")
+        || api("cu")
+        || of_static_runtime
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
 }
+
+/// What the names of C++ have for a namespace without a name.
+const ANONYMOUS: &str = "(anonymous namespace)";
 
 /// The name of a C++ function without the type that it returns, which the names of templates have: of
 /// `cudaError cudaMalloc<float>(float**, unsigned long)` it begins with `cudaMalloc`. And without what comes before the type
@@ -248,7 +298,8 @@ fn bare(name: &str) -> &str {
             '<' | '[' | '{' => depth += 1,
             '>' | ']' | '}' => depth = depth.saturating_sub(1),
             // The parameters.
-            '(' if depth == 0 && index > start => break,
+            '(' if depth == 0 && index > start && !name[index..].starts_with(ANONYMOUS) => break,
+            ' ' if depth == 0 && name[..index].ends_with("(anonymous") => {}
             ' ' if depth == 0 && !name[start..].starts_with("operator") => start = index + 1,
             _ => {}
         }
@@ -278,6 +329,9 @@ mod tests {
             ),
             ("/app/a.out", "cudaMalloc", Driver),
             ("/app/a.out", "__cudart812", Driver),
+            ("/app/a.out", "libcudart_static_5382377d5c772c9d", Driver),
+            ("/app/a.out", "at::(anonymous namespace)::x(int)", Library),
+            ("/app/a.out", "(anonymous namespace)::load(int)", User),
             (
                 "/app/a.out",
                 "cudaError cudaMalloc<float>(float**, unsigned long)",
@@ -316,6 +370,29 @@ mod tests {
                 "{function} {module}"
             );
         }
+    }
+
+    #[test]
+    fn a_call_site_is_named_after_the_program_or_who_asked() {
+        use Class::{Driver, Library, Runtime, User};
+        let at = |frames: &[(Class, Option<&str>)]| Class::origin(frames);
+        let autograd = [
+            (Driver, Some("cudaMalloc")),
+            (Library, None),
+            (Library, Some("at::detail::empty_cuda(c10::ArrayRef<long>)")),
+            (
+                Library,
+                Some("at::(anonymous namespace)::create_out(c10::ArrayRef<long>)"),
+            ),
+            (Library, Some("at::_ops::relu::redispatch(at::Tensor)")),
+            (Runtime, Some("clone3")),
+        ];
+        assert_eq!(at(&autograd), Some(4));
+        assert_eq!(at(&autograd[..4]), Some(1));
+        assert_eq!(at(&autograd[..1]), None);
+        let mut called = autograd.to_vec();
+        called.push((User, None));
+        assert_eq!(at(&called), Some(6));
     }
 
     #[test]

@@ -22,7 +22,7 @@ mod text;
 
 use cuguard_registry::{Amount, Fate};
 
-use self::class::{Class, class};
+use self::class::{Class, class, origin};
 pub use self::class::{FrameClass, FrameNames};
 use self::prepare::Prepared;
 pub use self::process::{DUMP, Failure, Process, Refused, Search};
@@ -36,7 +36,10 @@ pub(crate) fn user_frames(frames: &mut Vec<Frame>) {
     let is_user = |frame: &Frame| class(frame) == Class::User;
     match frames.iter().any(is_user) {
         true => frames.retain(is_user),
-        false => frames.retain(|frame| frame.in_app),
+        false => {
+            frames.drain(..origin(frames).unwrap_or(0));
+            frames.retain(|frame| frame.in_app);
+        }
     }
 }
 

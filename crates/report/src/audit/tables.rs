@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cuguard_registry::{Amount, Fate, Growth, Kind};
 
-use super::class::{Class, class};
+use super::class::{Class, class, origin};
 use super::process::Process;
 use crate::rows::Row;
 use crate::symbols::{Frame, Symbols};
@@ -46,9 +46,9 @@ pub(super) fn memory(kind: Kind, amount: Amount) -> Amount {
     Amount::new(amount.count, bytes)
 }
 
-/// The first frame outside of the CUDA libraries and allocators.
+/// The first frame outside of the CUDA libraries and allocators; where there is none, that of a library that asked.
 pub(super) fn first_user(frames: &[Frame]) -> Option<&Frame> {
-    frames.iter().find(|frame| class(frame) == Class::User)
+    origin(frames).map(|index| &frames[index])
 }
 
 /// What a reader sees of the first frame outside of the CUDA libraries: its name, and its line.

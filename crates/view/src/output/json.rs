@@ -51,7 +51,7 @@ fn site_stack(run: &Run, site: u32, frames: Frames) -> Value {
 fn run(overview: &Overview<'_>, look: Look) -> Value {
     let moment = &overview.moment;
     let run = moment.run;
-    let groups = group(moment, look.by);
+    let groups = group(moment, look.by, look.frames);
     let shown = look.top.unwrap_or(groups.len()).min(groups.len());
     let shown_groups: Vec<_> = groups[..shown].iter().map(|g| one(run, g, look)).collect();
     let mut object = identity(run);

@@ -34,7 +34,7 @@ pub fn text(overview: &Overview<'_>, look: Look) -> String {
     let mut page = String::new();
     header(&mut page, overview);
     let run = overview.moment.run;
-    let groups = group(&overview.moment, look.by);
+    let groups = group(&overview.moment, look.by, look.frames);
     let shown = look.top.unwrap_or(groups.len()).min(groups.len());
     for group in &groups[..shown] {
         page.push('\n');
@@ -125,7 +125,7 @@ fn header(page: &mut String, overview: &Overview<'_>) {
 }
 
 fn by_kind(overview: &Overview<'_>) -> Vec<(u8, Amount)> {
-    let mut kinds: Vec<_> = group(&overview.moment, By::Kind)
+    let mut kinds: Vec<_> = group(&overview.moment, By::Kind, Frames::Program)
         .into_iter()
         .flat_map(|group| group.kinds)
         .collect();

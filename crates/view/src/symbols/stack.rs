@@ -15,7 +15,7 @@ const START: &str = "__rust_begin_short_backtrace";
 /// The call site of a recorded stack trace, as it is shown.
 ///
 /// Frames of cuguard, of language runtimes and of an interpreter are left out, and those inside of CUDA libraries that have
-/// no name. Without any frame of the program, those that are left count as its own.
+/// no name. Without any frame of the program, those from the library on that asked for the memory count as its own.
 ///
 /// ```
 /// use cuguard_recording::{Site, Stack};
@@ -104,7 +104,13 @@ fn cut(frames: &mut Vec<Frame>) {
         });
     }
     if !has_user {
-        let shown = frames.iter_mut().take(FALLBACK);
+        let frames_of = frames.iter();
+        let named = frames_of.map(|frame| {
+            let name = Some(&*frame.function).filter(|_| has_name(frame));
+            (class(frame), name)
+        });
+        let origin = FrameClass::origin(&named.collect::<Vec<_>>()).unwrap_or(0);
+        let shown = frames.iter_mut().skip(origin).take(FALLBACK);
         shown.for_each(|frame| frame.in_app = true);
     }
 }
@@ -217,6 +223,17 @@ mod tests {
         ];
         let frames = shown(&library, None);
         assert!(frames.len() == 1 && frames[0].in_app);
+        let autograd = [
+            "/usr/lib/libcudart.so.13!cudaMalloc",
+            "/lib/libc10_cuda.so!c10::cuda::allocate(unsigned long)",
+            "/lib/libtorch_cpu.so!at::detail::empty_cuda(c10::ArrayRef<long>)",
+            "/lib/libtorch_cpu.so!at::_ops::relu::call(at::Tensor)",
+            "/lib/libtorch_cpu.so!torch::autograd::Engine::thread_main()",
+            "/lib/libc.so.6!clone3",
+        ];
+        let frames = shown(&autograd, None);
+        let in_app: Vec<bool> = frames.iter().map(|frame| frame.in_app).collect();
+        assert_eq!(in_app, [false, false, false, true, true]);
         let runtime = ["cuguard::a", "/lib/libc.so.6!clone3"];
         assert_eq!(functions(&runtime), ["cuguard::a", "clone3"]);
         assert!(functions(&[]).is_empty());

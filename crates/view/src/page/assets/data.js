@@ -97,10 +97,8 @@ async function readRun(number) {
     frames: head.frames.map(([name, file, line, library, app]) => ({ name, file, line, library, app })),
     kinds: head.kinds.map(([name, onDevice, isMemory]) => ({ name, onDevice, isMemory })),
   };
-  run.sites = head.types.map((type) => ({
-    type,
-    frames: Array.from({ length: reader.next() }, () => run.frames[reader.next()]),
-  }));
+  const indices = head.types.map(() => Array.from({ length: reader.next() }, () => reader.next()));
+  run.sites = head.types.map((type, site) => ({ type, frames: indices[site].map((index) => run.frames[index]) }));
   run.time = reader.fillDeltas(new Float64Array(head.events), head.tick);
   run.start = reader.fillDeltas(new Uint32Array(n));
   run.stop = reader.fill(new Uint32Array(n));
@@ -115,8 +113,22 @@ async function readRun(number) {
   run.leaked = new Uint8Array(n);
   for (const i of reader.fillDeltas(new Uint32Array(head.leaked))) run.leaked[i] = 1;
   mergeNames(run);
+  mergeSites(run, indices);
   linkEvents(run);
   return run;
+}
+
+/// `run.callSite[i]`: the first call site with the same frames of the program as that of allocation i. Those that differ inside of
+/// libraries alone are one call site for a reader; the flame graph has all frames.
+function mergeSites(run, indices) {
+  const first = new Map();
+  const merged = run.sites.map(({ type }, site) => {
+    const own = indices[site].filter((index) => run.frames[index].app);
+    const key = JSON.stringify([type, own.length ? own : indices[site]]);
+    if (!first.has(key)) first.set(key, site);
+    return first.get(key);
+  });
+  run.callSite = run.site.map((site) => merged[site] ?? 0);
 }
 
 /// Equal names are one group, although a recording may have them twice.

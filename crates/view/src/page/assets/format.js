@@ -68,7 +68,7 @@ function shortFunction(name) {
       before = text;
       text = text.replace(/<[^<>]*>/g, "");
     }
-    text = text.replace(/\(.*\)( const)?$/, "").replace(/::::/g, "::");
+    text = text.replaceAll("(anonymous namespace)::", "").replace(/(operator\(\))?\(.*\)( const)?$/, "$1").replace(/::::/g, "::");
   }
   return text || name;
 }

@@ -50,7 +50,7 @@ class Leaks {
   matches(site, allocations) {
     // Search is about what is shown: here, call sites of every kind of resource.
     const { run, everything } = this.app;
-    return allocations ? allocations.some((i) => everything[i]) : run.site.some((other, i) => other === site && everything[i]);
+    return allocations ? allocations.some((i) => everything[i]) : run.callSite.some((other, i) => other === site && everything[i]);
   }
 
   leaks() {

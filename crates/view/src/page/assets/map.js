@@ -85,8 +85,8 @@ function wasteBySite(run, allocations) {
     const first = Math.floor(run.address[i] / PAGE);
     const last = Math.floor((end - 1) / PAGE);
     // Pages between the first and the last are full.
-    add(first, run.site[i], Math.min(end, (first + 1) * PAGE) - run.address[i]);
-    if (last > first) add(last, run.site[i], end - last * PAGE);
+    add(first, run.callSite[i], Math.min(end, (first + 1) * PAGE) - run.address[i]);
+    if (last > first) add(last, run.callSite[i], end - last * PAGE);
   }
   const waste = new Map();
   for (const sites of pages.values()) {

@@ -91,7 +91,7 @@ function makeGrouping(run, by) {
     };
     case "function": return bySite(run, (site) => mainFrame(run, site)?.name ?? "unknown call site");
     case "library": return bySite(run, (site) => libraryOf(run, site) || "unknown library");
-    default: return { keys: run.site, name: (key) => siteName(run, key), isSite: true };
+    default: return { keys: run.callSite, name: (key) => siteName(run, key), isSite: true };
   }
 }
 

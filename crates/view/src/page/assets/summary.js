@@ -130,7 +130,7 @@ function notices(run) {
   }
   if (run.problems.length) {
     list.push(el("details", { class: "notice", data: { notice: "problems" } },
-      el("summary", {}, `Not all of the recording could be read: ${plural(run.problems.length, "problem")}`),
+      el("summary", {}, `What this page does not know: ${plural(run.problems.length, "note")}`),
       el("ul", {}, ...run.problems.slice(0, 50).map((problem) => el("li", {}, problem)))));
   }
   return list;

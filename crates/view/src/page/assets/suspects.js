@@ -22,8 +22,8 @@ function samplesBySite(run) {
       const coded = run.event[position];
       const i = coded >>> 1;
       const sign = coded & 1 ? -1 : 1;
-      bytes[run.site[i]] += sign * run.bytes[i];
-      counts[run.site[i]] += sign;
+      bytes[run.callSite[i]] += sign * run.bytes[i];
+      counts[run.callSite[i]] += sign;
       position += 1;
     }
     samples.push({ time: until, bytes: bytes.slice(), counts: counts.slice() });
