@@ -176,10 +176,10 @@ impl Browser {
 
     /// Chooses a file, as in the dialog that an `<input type=file>` opens.
     pub fn choose_file(&mut self, selector: &str, file: &Path) {
-        let root = self.call("DOM.getDocument", json!({}))["root"]["nodeId"].take();
-        let params = json!({ "nodeId": root, "selector": selector });
-        let node = self.call("DOM.querySelector", params)["nodeId"].take();
-        let params = json!({ "nodeId": node, "files": [file] });
+        let expression = format!("document.querySelector({selector:?})");
+        let mut found = self.call("Runtime.evaluate", json!({ "expression": expression }));
+        let object = found["result"]["objectId"].take();
+        let params = json!({ "objectId": object, "files": [file] });
         self.call("DOM.setFileInputFiles", params);
     }
 
