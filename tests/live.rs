@@ -32,6 +32,21 @@ extern "C" fn handle(_: i32) {
     HANDLED.store(true, Ordering::Relaxed);
 }
 
+extern "C" fn end_thread(_: i32) {
+    // SAFETY: ends this thread alone, without unwinding.
+    unsafe { libc::syscall(libc::SYS_exit, 0) };
+}
+
+/// Ends the main thread, which waits for this test, as `pthread_exit` does.
+fn end_main_thread() {
+    let process = std::process::id().cast_signed();
+    // SAFETY: the handler does nothing but end the thread.
+    unsafe {
+        libc::signal(libc::SIGUSR1, end_thread as *const () as usize);
+        libc::syscall(libc::SYS_tgkill, process, process, libc::SIGUSR1);
+    }
+}
+
 /// The child. Without the variable this is no test.
 #[test]
 fn child() {
@@ -61,6 +76,19 @@ fn child() {
         unsafe { libc::waitpid(child, &mut status, 0) };
         println!("\nended by {}", libc::WTERMSIG(status));
         wait_for_end();
+        return;
+    }
+    if role == "main thread ends" {
+        // Of the program, whatever its name.
+        let named = thread::Builder::new().name("cuguard-live".to_owned());
+        let waits = named.spawn(move || {
+            wait_for_end();
+            println!("\nits thread ends with {} bytes", context.live_bytes());
+            drop((labelled, _other));
+        });
+        waits.unwrap();
+        end_main_thread();
+        say_ready();
         return;
     }
     let busy = AtomicBool::new(role == "busy");
@@ -244,6 +272,22 @@ fn a_handler_of_the_program_stays() {
     assert!(ask(running.process(), DUMP).is_ok());
     let ended = running.end();
     assert!(String::from_utf8_lossy(&ended.stdout).contains("handled"));
+}
+
+/// The server ends the process with its last thread, and not before.
+#[test]
+fn a_thread_of_the_program_keeps_it_whatever_its_name() {
+    let running = Running::start("main thread ends", Some("1"));
+    // Longer than the pause between two looks at the threads.
+    thread::sleep(Duration::from_secs(2));
+    assert!(ask(running.process(), DUMP).is_ok());
+    let ended = running.end();
+    assert!(ended.status.success(), "{:?}", ended.status);
+    let stdout = String::from_utf8_lossy(&ended.stdout);
+    assert!(
+        stdout.contains("its thread ends with 4194304 bytes"),
+        "{stdout}"
+    );
 }
 
 #[test]

@@ -67,6 +67,7 @@ fn add(state: &Arc<ContextState>, pool: &Arc<Pool<PoolDriver>>, decay: Duration)
 }
 
 fn run() {
+    let _own = cuguard_sync::own_thread::enter_shared();
     loop {
         let mut watch = lock(&WATCH);
         watch.pools.retain(|one| one.pool.strong_count() > 0);

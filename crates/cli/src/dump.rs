@@ -1,7 +1,6 @@
 //! `cuguard dump`: a report of a running process.
 
 use std::borrow::Cow;
-use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -10,6 +9,7 @@ use clap::Args;
 use cuguard_live::{Format, Request};
 
 use crate::live_process::{Reply, ask_with_descendants};
+use crate::output_file;
 
 /// The command's options.
 #[derive(Args, Clone, Debug)]
@@ -20,7 +20,7 @@ pub(crate) struct Options {
     #[arg(long)]
     json: bool,
 
-    /// Write the report to FILE instead of standard output
+    /// Write the report to FILE instead of standard output. An existing file is overwritten, unless it is a recording
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
 
@@ -77,7 +77,7 @@ fn try_run(options: &Options) -> Result<(), String> {
         ask_with_descendants(options.process, request).map_err(|error| error.to_string())?;
     let text = text(&replies);
     match &options.output {
-        Some(path) => fs::write(path, text)
+        Some(path) => output_file::write(path, text.as_bytes())
             .map_err(|error| format!("cannot write the report to {}: {error}", path.display())),
         None => match io::stdout().write_all(for_output(&text).as_bytes()) {
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

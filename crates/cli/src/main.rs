@@ -7,6 +7,7 @@ mod diff;
 mod doctor;
 mod dump;
 mod live_process;
+mod output_file;
 mod report;
 mod run;
 mod watch;

@@ -2,142 +2,18 @@
 
 #[path = "support/audited.rs"]
 mod audited;
+#[path = "support/running.rs"]
+mod running;
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use audited::{cuguard_run, live_program, not_run, output, subfolder, text};
+use audited::{live_program, not_run, output, subfolder, text};
+use running::{Running, json, send, wait_until};
 use support::cuguard;
-
-/// Longer than anything takes on a busy machine.
-const LIMIT: Duration = Duration::from_secs(60);
-
-/// A program under `cuguard run` that waits.
-struct Running {
-    command: Child,
-    stdout: BufReader<ChildStdout>,
-    /// The program's own process.
-    process: u32,
-    runtime: PathBuf,
-}
-
-impl Running {
-    /// Starts it with further arguments of `cuguard run`, in a folder of its own for sockets.
-    fn start(program: &Path, what: &str, arguments: &[&str]) -> Self {
-        Self::start_with(program, what, |command| {
-            command.args(arguments);
-        })
-    }
-
-    fn start_with(program: &Path, what: &str, set: impl FnOnce(&mut Command)) -> Self {
-        static COUNT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let runtime = subfolder(&format!("runtime-{number}"));
-        let mut command = cuguard_run(&[]);
-        command.env("XDG_RUNTIME_DIR", &runtime);
-        set(&mut command);
-        let mut command = command
-            .arg("--")
-            .arg(program)
-            .arg(what)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it can be started");
-        let stdout = command.stdout.take().expect("a pipe");
-        let mut running = Self {
-            command,
-            stdout: BufReader::new(stdout),
-            process: 0,
-            runtime,
-        };
-        running.process = running.line_with("ready ").parse().expect("a process id");
-        running
-    }
-
-    /// The rest of the next line that starts with these letters.
-    fn line_with(&mut self, start: &str) -> String {
-        loop {
-            let mut line = String::new();
-            let read = self.stdout.read_line(&mut line).expect("a line");
-            if read == 0 {
-                let mut stderr = String::new();
-                let pipe = self.command.stderr.take();
-                let _ = pipe.map(|mut pipe| pipe.read_to_string(&mut stderr));
-                panic!("the program ended: {stderr}");
-            }
-            if let Some(rest) = line.strip_prefix(start) {
-                return rest.trim_end().to_owned();
-            }
-        }
-    }
-
-    /// A command that finds the program's sockets.
-    fn cuguard(&self, arguments: &[&str]) -> Command {
-        let mut command = cuguard("auto", arguments);
-        command
-            .env_remove("LEAK_REPORT")
-            .env("XDG_RUNTIME_DIR", &self.runtime);
-        command
-    }
-
-    fn dump(&self, arguments: &[&str]) -> Output {
-        let process = self.process.to_string();
-        output(self.cuguard(&["dump"]).args(arguments).arg(process))
-    }
-
-    fn signal(&self, signal: i32) {
-        send(self.process, signal);
-    }
-
-    fn sockets(&self) -> Vec<PathBuf> {
-        let folder = fs::read_dir(self.runtime.join("cuguard"));
-        let entries = folder.into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).collect()
-    }
-
-    /// Ends its input, and returns what it wrote.
-    fn end(mut self) -> Output {
-        drop(self.command.stdin.take());
-        let mut stdout = Vec::new();
-        self.stdout.read_to_end(&mut stdout).expect("its output");
-        let mut ended = self.command.wait_with_output().expect("it ends");
-        ended.stdout = stdout;
-        ended
-    }
-}
-
-fn send(process: u32, signal: i32) {
-    // SAFETY: a process of this test.
-    assert_eq!(unsafe { libc::kill(process.cast_signed(), signal) }, 0);
-}
-
-/// Waits until something holds.
-#[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < LIMIT, "{what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-#[track_caller]
-fn json(output: &Output) -> serde_json::Value {
-    let stdout = text(&output.stdout);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    match serde_json::from_str(&stdout) {
-        Ok(json) => json,
-        Err(error) => panic!("{error}: {stdout}"),
-    }
-}
 
 #[test]
 fn a_dump_says_what_is_lost_and_the_program_runs_on() {
@@ -204,11 +80,68 @@ fn a_dump_goes_to_a_file() {
     let report: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
     assert_eq!(report["lost"]["bytes"], 1 << 20);
+    // An earlier report is overwritten, also by a shorter one. Who may read it stays the same.
+    let long = fs::metadata(&file).unwrap().len();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let dumped = running.dump(&["--no-search", "--output", file.to_str().unwrap()]);
+    assert!(dumped.status.success(), "{}", text(&dumped.stderr));
+    let written = fs::read_to_string(&file).unwrap();
+    assert!(
+        written.contains(": alive 4 MiB") && !written.contains('{'),
+        "{written}"
+    );
+    assert_eq!(fs::metadata(&file).unwrap().mode() & 0o777, 0o600);
+    assert!((written.len() as u64) < long);
     let dumped = running.dump(&["--output", "/does/not/exist/x"]);
     assert_eq!(dumped.status.code(), Some(1));
     let stderr = text(&dumped.stderr);
     let start = "cuguard dump: cannot write the report to /does/not/exist/x: ";
     assert!(stderr.starts_with(start), "{stderr}");
+    running.end();
+}
+
+#[test]
+fn a_dump_overwrites_neither_recordings_nor_what_a_link_of_another_user_names() {
+    let Some(program) = live_program() else {
+        return;
+    };
+    let folder = subfolder("dump-refused");
+    let recording = folder.join("run.cgr");
+    let running = Running::start(program, "", &["--record", recording.to_str().unwrap()]);
+    let refused = |file: &Path, why: &str| {
+        let before = fs::read(file).unwrap();
+        let dumped = running.dump(&["--output", file.to_str().unwrap()]);
+        assert_eq!(dumped.status.code(), Some(1));
+        let stderr = text(&dumped.stderr);
+        let start = format!(
+            "cuguard dump: cannot write the report to {}: ",
+            file.display()
+        );
+        assert!(
+            stderr.starts_with(&start) && stderr.contains(why),
+            "{stderr}"
+        );
+        assert_eq!(fs::read(file).unwrap(), before);
+    };
+    refused(&recording, "it is a recording; remove it first");
+    // SAFETY: always succeeds.
+    if unsafe { libc::geteuid() } == 0 {
+        use std::os::unix::fs::{chown, lchown, symlink};
+        let shared = folder.join("shared");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o1777)).unwrap();
+        let (target, link) = (folder.join("mine.txt"), shared.join("report.txt"));
+        fs::write(&target, "mine").unwrap();
+        symlink(&target, &link).unwrap();
+        lchown(&link, Some(65534), None).unwrap();
+        refused(&link, "is a symbolic link of another user");
+        let other = shared.join("other.txt");
+        fs::write(&other, "of another user").unwrap();
+        chown(&other, Some(65534), None).unwrap();
+        refused(&other, "is not a file of this user");
+    } else {
+        not_run("needs root, to create links of another user");
+    }
     running.end();
 }
 
@@ -366,6 +299,21 @@ fn a_process_ends_with_its_last_thread() {
     assert_eq!(json(&running.dump(&["--json"]))["reason"], "dump");
     let ended = running.end();
     assert!(ended.status.success(), "{}", text(&ended.stderr));
+}
+
+#[test]
+fn a_thread_of_the_program_keeps_it_whatever_its_name() {
+    let Some(program) = live_program() else {
+        return;
+    };
+    let running = Running::start(program, "main thread ends, a thread has our name", &[]);
+    for _ in 0..3 {
+        assert_eq!(json(&running.dump(&["--json"]))["reason"], "dump");
+    }
+    let ended = running.end();
+    assert!(ended.status.success(), "{}", text(&ended.stderr));
+    let stdout = text(&ended.stdout);
+    assert!(stdout.contains("its thread ends"), "{stdout}");
 }
 
 #[test]

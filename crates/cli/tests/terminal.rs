@@ -5,112 +5,17 @@ mod support;
 
 #[path = "support/audited.rs"]
 mod audited;
+#[path = "support/pty.rs"]
+mod pty;
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus};
-use std::ptr;
-use std::sync::{Mutex, PoisonError};
+use std::os::unix::process::ExitStatusExt;
 
+use pty::Pty;
 use support::cuguard;
 
-/// A program in a pseudo-terminal, whose foreground process it is: Ctrl-C interrupts it.
-struct Pty {
-    terminal: File,
-    child: Child,
-    seen: Vec<u8>,
-}
-
-fn window(columns: u16, rows: u16) -> libc::winsize {
-    libc::winsize {
-        ws_row: rows,
-        ws_col: columns,
-        ws_xpixel: 0,
-        ws_ypixel: 0,
-    }
-}
-
-impl Pty {
-    fn start(command: &mut Command, columns: u16, rows: u16) -> Self {
-        // One at a time: another child would inherit the open descriptors, and keep the terminal open.
-        static TURN: Mutex<()> = Mutex::new(());
-        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let (mut master, mut slave) = (0, 0);
-        let mut size = window(columns, rows);
-        // SAFETY: the variables can be written to; name and settings may be null.
-        let code = unsafe {
-            libc::openpty(
-                &raw mut master,
-                &raw mut slave,
-                ptr::null_mut(),
-                ptr::null_mut(),
-                &raw mut size,
-            )
-        };
-        assert_eq!(code, 0, "there are pseudo-terminals");
-        // SAFETY: both were opened above and have no other owner.
-        let (terminal, slave) = unsafe { (File::from_raw_fd(master), OwnedFd::from_raw_fd(slave)) };
-        let copy = || slave.try_clone().expect("it can be copied");
-        command.stdin(copy()).stdout(copy()).stderr(copy());
-        // SAFETY: these calls are async-signal-safe.
-        unsafe {
-            command.pre_exec(|| {
-                // A shell ignores SIGINT in background processes.
-                libc::signal(libc::SIGINT, libc::SIG_DFL);
-                if libc::setsid() < 0 || libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
-                    return Err(std::io::Error::last_os_error());
-                }
-                Ok(())
-            });
-        }
-        let child = command.spawn().expect("the program starts");
-        // The command holds copies of the descriptors, which keep the terminal open.
-        *command = Command::new("");
-        Self {
-            terminal,
-            child,
-            seen: Vec::new(),
-        }
-    }
-
-    /// Reads until this many reports of `--watch` have ended, or the program has.
-    fn read_reports(&mut self, count: usize) {
-        let mut part = [0; 4096];
-        while self.text().matches("\x1b[J").count() < count {
-            match self.terminal.read(&mut part) {
-                // The program has closed its side.
-                Err(_) | Ok(0) => return,
-                Ok(length) => self.seen.extend(&part[..length]),
-            }
-        }
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.seen).into_owned()
-    }
-
-    fn resize(&self, columns: u16, rows: u16) {
-        let size = window(columns, rows);
-        // SAFETY: the descriptor is open, and the call reads the struct.
-        let code =
-            unsafe { libc::ioctl(self.terminal.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
-        assert_eq!(code, 0);
-    }
-
-    /// Reads the rest, and waits.
-    fn end(&mut self) -> ExitStatus {
-        self.read_reports(usize::MAX);
-        self.child.wait().expect("it can be waited for")
-    }
-}
-
-impl Drop for Pty {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Reads until this many reports of `--watch` have ended, or the program has.
+fn read_reports(pty: &mut Pty, count: usize) {
+    pty.read_until(|text| text.matches("\x1b[J").count() >= count);
 }
 
 /// What a terminal shows after this output. Other escape sequences fail: the cursor is never hidden, and
@@ -188,13 +93,11 @@ fn lines_are_as_wide_as_the_terminal() {
 fn watching_leaves_no_residue_and_ends_by_ctrl_c() {
     let mut command = cuguard("sim", &["doctor", "--watch", "0.3"]);
     let mut pty = Pty::start(command.env_remove("COLUMNS"), 60, 50);
-    pty.read_reports(3);
+    read_reports(&mut pty, 3);
     pty.resize(120, 50);
-    pty.read_reports(5);
+    read_reports(&mut pty, 5);
     // While it waits: Ctrl-C also discards pending output.
-    pty.terminal
-        .write_all(b"\x03")
-        .expect("keys can be pressed");
+    pty.press("\x03");
     let status = pty.end();
     assert_eq!(status.signal(), Some(libc::SIGINT));
 
@@ -225,10 +128,8 @@ fn a_report_that_is_longer_than_the_screen_is_mig_enabled() {
         .env_remove("COLUMNS")
         .env("CUGUARD_SIM", "devices=4");
     let mut pty = Pty::start(&mut command, 80, 24);
-    pty.read_reports(2);
-    pty.terminal
-        .write_all(b"\x03")
-        .expect("keys can be pressed");
+    read_reports(&mut pty, 2);
+    pty.press("\x03");
     pty.end();
     let lines = screen(&pty.text());
     assert!(lines.len() <= 24, "{lines:#?}");
@@ -243,14 +144,8 @@ fn ctrl_c_ends_a_program_that_the_command_runs() {
     };
     let program = program.to_str().expect("Unicode");
     let mut pty = Pty::start(&mut audited::cuguard_run(&["--", program, "wait"]), 200, 50);
-    let mut part = [0; 4096];
-    while !pty.text().contains("ready") {
-        let length = pty.terminal.read(&mut part).expect("the program runs");
-        pty.seen.extend(&part[..length]);
-    }
-    pty.terminal
-        .write_all(b"\x03")
-        .expect("keys can be pressed");
+    pty.read_until(|text| text.contains("ready"));
+    pty.press("\x03");
     let status = pty.end();
     let text = pty.text();
     assert_eq!(status.signal(), Some(libc::SIGINT), "{text}");

@@ -243,15 +243,29 @@ fn user_of(process: u32) -> Result<u32, AskError> {
 
 /// `XDG_RUNTIME_DIR` as the process had it when it started.
 fn runtime_of(process: u32) -> Option<OsString> {
-    let environment = fs::read(format!("/proc/{process}/environ")).ok()?;
+    let environment = of_any_thread(process, "environ")?;
     let mut variables = environment.split(|byte| *byte == 0);
     let value = variables.find_map(|variable| variable.strip_prefix(b"XDG_RUNTIME_DIR="))?;
     Some(OsString::from_vec(value.to_vec()))
 }
 
+/// A file of `/proc` about the process. That of the main thread is empty when it has ended and others have not.
+fn of_any_thread(process: u32, name: &str) -> Option<Vec<u8>> {
+    let read = |path: PathBuf| {
+        fs::read(path.join(name))
+            .ok()
+            .filter(|text| !text.is_empty())
+    };
+    let folder = PathBuf::from(format!("/proc/{process}"));
+    read(folder.clone()).or_else(|| {
+        let mut threads = fs::read_dir(folder.join("task")).ok()?.flatten();
+        threads.find_map(|thread| read(thread.path()))
+    })
+}
+
 /// The first words of the command line of a process, without control characters.
 fn command_of(process: u32) -> String {
-    let bytes = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    let bytes = of_any_thread(process, "cmdline").unwrap_or_default();
     let words = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy);
     let words: Vec<_> = words.collect();
     let words = words.join(" ");

@@ -16,6 +16,8 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cuguard_sync::own_thread;
+
 use crate::credentials::credentials;
 use crate::protocol::{LONGEST, Request};
 use crate::running::{LISTENER, OWNER, WAKE, WOKEN, in_child, is_running, own_process};
@@ -162,6 +164,11 @@ fn bind_in(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
 
 /// The thread. It ends when the program has closed its descriptors.
 fn run(options: &Options, socket: &Path) {
+    let _own = match options.ends_process {
+        true => own_thread::enter_shared(),
+        // Another thread of the same library ends the process. This one never waits for the dynamic linker.
+        false => own_thread::enter(),
+    };
     loop {
         let (Some(listener), Some(woken)) = (LISTENER.get(), WOKEN.get()) else {
             // The signal still does not end the process, which has asked for reports.

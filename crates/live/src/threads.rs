@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use cuguard_sync::own_thread;
+
 /// Blocks all signals on the calling thread. Threads that it creates inherit that.
 pub(crate) fn block_signals() -> libc::sigset_t {
     // SAFETY: sets are plain data, for which zero is valid, and both can be written to.
@@ -17,9 +19,6 @@ pub(crate) fn restore_signals(before: &libc::sigset_t) {
     // SAFETY: a set that the system returned.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
 }
-
-/// Threads of these libraries, which do not keep a process alive.
-const OWN: &str = "cuguard-";
 
 /// Whether the main thread has ended (`pthread_exit`), and all others but those of these libraries: the process would have ended
 /// without them.
@@ -37,9 +36,10 @@ pub(crate) fn is_only_own() -> bool {
         return false;
     };
     threads.flatten().all(|thread| {
+        let id = thread.file_name();
+        let id = id.to_str().and_then(|id| id.parse().ok());
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        let name = stat.split_once('(').map_or("", |(_, rest)| rest);
-        has_ended(&stat) || name.starts_with(OWN)
+        id.is_some_and(own_thread::is_own) || has_ended(&stat)
     })
 }
 

@@ -55,6 +55,7 @@ impl<D: Driver> Central<D> {
     }
 
     /// What a block of this size occupies: the [`bytes`](Block::bytes) of its block.
+    #[inline]
     pub const fn rounded(bytes: u64) -> u64 {
         size::rounded(bytes)
     }
@@ -290,8 +291,14 @@ impl<D: Driver> Central<D> {
     /// Whether a block that is about to be freed must not go into a cache. Its pins end, once it is freed.
     #[inline]
     pub(crate) fn is_uncached(&self, address: u64) -> bool {
+        self.any_uncached() && self.take_uncached(address)
+    }
+
+    /// Whether there is any such block.
+    #[inline]
+    pub(crate) fn any_uncached(&self) -> bool {
         // Relaxed: who frees a block is ordered after who pinned it, and after a compaction.
-        self.any_uncached.load(Ordering::Relaxed) && self.take_uncached(address)
+        self.any_uncached.load(Ordering::Relaxed)
     }
 
     #[cold]

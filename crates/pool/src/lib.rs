@@ -108,6 +108,7 @@ mod stats;
 mod streams;
 mod windows;
 
+pub use cache::ThreadCache;
 pub use central::Central;
 pub use driver::Driver;
 pub use error::PoolError;

@@ -90,6 +90,8 @@ pub struct Stack {
     pub type_name: String,
     /// Innermost first.
     pub frames: Vec<Frame>,
+    /// How many of the last modules were loaded after it was captured: they may be where others were before.
+    pub later_modules: u32,
 }
 
 /// A line of source code.

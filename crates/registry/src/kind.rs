@@ -192,6 +192,7 @@ impl Kind {
 
     /// Its index in arrays by kind.
     #[must_use]
+    #[inline]
     pub const fn index(self) -> usize {
         self as usize
     }

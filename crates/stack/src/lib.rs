@@ -10,7 +10,8 @@
 //! - [`Remembered`] recognizes stacks that the thread has captured before.
 //! - [`capture_with_rules`] and [`capture_with_backtrace`] use one of the two alone.
 //! - [`method()`] returns which of the two [`capture`] tries first in this process.
-//! - [`modules`] lists the program and its libraries, to find names for addresses elsewhere.
+//! - [`modules`] lists the program and its libraries, to find names for addresses elsewhere, and [`module_changes`] counts how
+//!   often they changed.
 //!
 //! The crate knows no symbols, no CUDA and no reports.
 //!
@@ -49,7 +50,7 @@ mod module;
 mod remembered;
 
 pub use method::Method;
-pub use module::{Module, modules};
+pub use module::{Module, module_changes, modules};
 pub use remembered::Remembered;
 
 /// Fills `frames` with the return addresses of the calling thread, innermost first, and returns how many

@@ -91,6 +91,28 @@ pub fn modules() -> Vec<Module> {
     modules
 }
 
+/// How many times modules were loaded or unloaded so far: as long as it stays the same, so does what [`modules`] returns. 0 on
+/// systems other than Linux with glibc.
+///
+/// ```
+/// let changes = cuguard_stack::module_changes();
+/// let modules = cuguard_stack::modules();
+/// if cuguard_stack::module_changes() == changes {
+///     assert_eq!(cuguard_stack::modules(), modules);
+/// }
+/// ```
+#[must_use]
+pub fn module_changes() -> u64 {
+    #[allow(unused_mut, reason = "counted on Linux with glibc only")]
+    let mut changes = 0_u64;
+    #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+    elf::each(|info| {
+        changes = info.dlpi_adds.wrapping_add(info.dlpi_subs);
+        true
+    });
+    changes
+}
+
 #[cfg(test)]
 mod tests {
     use super::modules;

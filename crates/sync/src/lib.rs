@@ -1,5 +1,5 @@
 //! What the hot paths of `cuguard` share: process flags, an asymmetric barrier, a gate, a biased lock,
-//! per-thread values, a clock.
+//! per-thread values, a clock, the libraries' own threads.
 //!
 //! The lowest layer: the `unsafe` code that the barrier, the biased lock and the clock need is here, so that the registry
 //! and the pool need none. It must not know CUDA, guards, records or reports.
@@ -17,6 +17,7 @@ mod biased;
 pub mod clock;
 pub mod fence;
 mod gate;
+pub mod own_thread;
 pub mod per_thread;
 mod primitive;
 pub mod process;

@@ -1,6 +1,6 @@
 //! Names of functions for addresses: the interface between a run and symbol tables.
 
-use cuguard_recording::Module;
+use cuguard_recording::{Module, Stack};
 
 use crate::run::Frame;
 
@@ -22,6 +22,13 @@ pub trait Resolver {
     /// The functions at a return address: inlined functions first, and the function that they are inlined into last.
     /// Never empty. Called for every frame of every stack trace, so it should remember what it found.
     fn frames(&mut self, address: u64) -> Vec<Frame>;
+
+    /// The functions at an address of this stack. Where libraries replaced each other at an address, that is not the same for
+    /// all stacks.
+    fn frames_in(&mut self, stack: &Stack, address: u64) -> Vec<Frame> {
+        let _ = stack;
+        self.frames(address)
+    }
 }
 
 /// Names no functions: a frame is the name of a module and the offset in it, or the address.

@@ -14,9 +14,12 @@
 //! `dl_iterate_phdr`. Names cannot be looked up on another thread then. [`linker`] finds that out, and the report is made on
 //! the thread that exits.
 
+use std::ffi::c_int;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use cuguard_sync::own_thread;
 
 use super::{Reason, linker, made, output, recording, signals, start};
 
@@ -90,7 +93,14 @@ fn thread() -> i32 {
     unsafe { libc::gettid() }
 }
 
+/// The crate in the program lists its threads here.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn cuguard_audit_note_thread(thread: c_int, begins: c_int) {
+    own_thread::note(thread, begins != 0);
+}
+
 fn run() {
+    let _own = own_thread::enter();
     THREAD.store(thread(), Ordering::Release);
     loop {
         let events = EVENTS.load(Ordering::Acquire);
@@ -142,16 +152,14 @@ fn is_last_thread() -> bool {
     let Ok(threads) = std::fs::read_dir("/proc/self/task") else {
         return false;
     };
-    let own = thread().to_string();
     threads.flatten().all(|one| {
         let status = std::fs::read_to_string(one.path().join("stat")).unwrap_or_default();
         // The name is in parentheses and may have any letters.
         let state = status.rsplit_once(") ").map_or("Z", |(_, rest)| rest);
+        let id = one.file_name();
+        let id = id.to_str().and_then(|id| id.parse().ok());
         // Threads of these libraries do not keep a process.
-        let is_own = status
-            .split_once('(')
-            .is_some_and(|(_, rest)| rest.starts_with("cuguard-"));
-        one.file_name() == own.as_str() || is_own || state.starts_with(['Z', 'X'])
+        id.is_some_and(own_thread::is_own) || state.starts_with(['Z', 'X'])
     })
 }
 

@@ -2,16 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use cuguard_report::open_report_file;
 use cuguard_view::ViewError;
 
 use super::Failure;
-
-/// What a recording begins with.
-const RECORDING: &[u8] = b"CUGUARDR";
+use crate::output_file::is_recording;
 
 /// Refuses to write to a file that is read, or to a recording: `--html a.cgr b.cgr` lacks a name.
 pub(super) fn check(path: &Path, inputs: &[PathBuf]) -> Result<(), Failure> {
@@ -32,15 +31,7 @@ pub(super) fn check(path: &Path, inputs: &[PathBuf]) -> Result<(), Failure> {
     if inputs.iter().any(is_input) {
         return refused("it is one of the files to read");
     }
-    let mut begin = Vec::new();
-    if info.is_file()
-        && let Ok(file) = File::open(path)
-        && file
-            .take(RECORDING.len() as u64)
-            .read_to_end(&mut begin)
-            .is_ok()
-        && begin == RECORDING
-    {
+    if is_recording(path) {
         return refused("it is a recording; remove it first, or choose another name");
     }
     Ok(())
@@ -84,6 +75,10 @@ fn create(path: &Path) -> io::Result<(BufWriter<File>, Option<Target>)> {
     if old.as_ref().is_ok_and(|old| !old.is_file()) {
         let file = OpenOptions::new().write(true).open(path)?;
         return Ok((BufWriter::new(file), None));
+    }
+    if old.is_ok() {
+        // Fails for a link or file of another user in a folder that others can write to.
+        open_report_file(path)?;
     }
     // Behind a symbolic link the file is replaced, not the link.
     let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

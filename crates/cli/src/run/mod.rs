@@ -165,7 +165,8 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
         folder: folder.path(),
         words: words.text(),
     })?;
-    let summary = summary::Summary::read(folder.path());
+    let mut summary = summary::Summary::read(folder.path());
+    summary.add_recording(words.recording());
     folder.remove();
     if !words.settings().is_silent() {
         print(&summary.text(name, &status));

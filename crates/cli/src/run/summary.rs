@@ -85,6 +85,17 @@ impl Summary {
         summary
     }
 
+    /// Adds a file that exists: a program with the cuguard crate inside records by itself.
+    pub(super) fn add_recording(&mut self, file: Option<&Path>) {
+        let Some(file) = file.filter(|file| file.is_file()) else {
+            return;
+        };
+        let name = file.display().to_string();
+        if !self.recordings.contains(&name) {
+            self.recordings.push(name);
+        }
+    }
+
     fn parse(records: &str) -> Self {
         let mut summary = Self::default();
         for record in records.lines() {

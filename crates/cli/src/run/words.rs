@@ -251,6 +251,11 @@ impl Words {
         std::fs::remove_file(path).map_err(|error| failure(error.to_string()))
     }
 
+    /// The file of the recording, if its name does not depend on the process.
+    pub(super) fn recording(&self) -> Option<&Path> {
+        self.recording.as_deref()
+    }
+
     /// Truncates the file that all processes append their reports to, and checks that a file can be written.
     pub(super) fn prepare_file(&self) -> Result<(), Failure> {
         let Some(path) = &self.file else {

@@ -93,28 +93,37 @@ pub fn program() -> Option<&'static Path> {
 /// Compiles the program that runs until its input ends, once. `None` without a C compiler, with a line on standard error.
 pub fn live_program() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
-    // Puts the simulated driver into the folder, too.
+    // Says so in each test, without a compiler.
     program()?;
     let program = PROGRAM.get_or_init(|| {
-        let folder = folder().join("program");
-        let (program, source) = (folder.join("live"), folder.join("live.c"));
-        fs::write(&source, include_str!("live.c")).expect("a file can be written");
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let compiled = Command::new(&compiler)
-            .args(["-std=gnu11", "-g", "-Wall", "-pthread", "-o"])
-            .args([&program, &source])
-            .arg("-L")
-            .arg(&folder)
-            .args(["-l:libcuda.so.1", "-ldl"])
-            .output();
-        match compiled {
-            Ok(compiled) if compiled.status.success() => Some(program),
-            Ok(compiled) => panic!("{}", text(&compiled.stderr)),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => panic!("cannot run {}: {error}", compiler.display()),
-        }
+        let program = folder().join("program").join("live");
+        compile(&program, include_str!("live.c"), &[])
     });
     program.as_deref()
+}
+
+/// Compiles a C program or library against the simulated driver, with debug information. `None` without a C compiler, with a
+/// line on standard error.
+pub fn compile(to: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    // Puts the simulated driver into the folder.
+    program()?;
+    let file = to.with_extension("c");
+    fs::write(&file, source).expect("a file can be written");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let compiled = Command::new(&compiler)
+        .args(["-std=gnu11", "-g", "-Wall", "-pthread"])
+        .args(flags)
+        .arg("-o")
+        .args([to, &file])
+        .arg("-L")
+        .arg(folder().join("program"))
+        .args(["-l:libcuda.so.1", "-ldl"])
+        .output();
+    match compiled {
+        Ok(compiled) if compiled.status.success() => Some(to.to_owned()),
+        Ok(compiled) => panic!("{}", text(&compiled.stderr)),
+        Err(error) => panic!("cannot run {}: {error}", compiler.display()),
+    }
 }
 
 /// `cuguard run` with these arguments, with the simulated driver and a cache folder of the tests.

@@ -53,7 +53,8 @@ static void on_signal(int signal) {
 
 static void wait_for_end(void) {
     char byte;
-    while (read(0, &byte, 1) != 0) {
+    while (read(0, &byte, 1) == 1) {
+        if (byte == 'a') hold(2 << 20);
     }
 }
 
@@ -62,12 +63,36 @@ static void *wait_in_thread(void *nothing) {
     return nothing;
 }
 
+/* Of the program, whatever its name. */
+static void *wait_with_name(void *nothing) {
+    pthread_setname_np(pthread_self(), "cuguard-live");
+    wait_for_end();
+    puts("its thread ends");
+    fflush(stdout);
+    return nothing;
+}
+
 static void say_ready(void) {
     printf("ready %d\n", getpid());
     fflush(stdout);
 }
 
+/* As launchers of distributed jobs: asks the driver for devices, and starts a process with a rank. */
+static int launch(char *program) {
+    check(cuInit(0));
+    pid_t child = fork();
+    if (child == 0) {
+        setenv("RANK", "0", 1);
+        execl(program, program, (char *)NULL);
+        _exit(98);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    return WEXITSTATUS(status);
+}
+
 int main(int argc, char **argv) {
+    if (argc > 1 && strcmp(argv[1], "launcher") == 0) return launch(argv[0]);
     const char *what = argc > 1 ? argv[1] : "";
 #define IS(name) (strcmp(what, name) == 0)
     if (IS("own handler before")) signal(SIGUSR2, on_signal);
@@ -112,6 +137,12 @@ int main(int argc, char **argv) {
     if (IS("main thread ends")) {
         pthread_t thread;
         pthread_create(&thread, NULL, wait_in_thread, NULL);
+        say_ready();
+        pthread_exit(NULL);
+    }
+    if (IS("main thread ends, a thread has our name")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, wait_with_name, NULL);
         say_ready();
         pthread_exit(NULL);
     }

@@ -106,6 +106,8 @@ impl Numbers {
                             site,
                             type_name,
                             frames: frames.into_iter().map(frame).collect(),
+                            // Those before it, until all are known.
+                            later_modules: recording.modules.len() as u32,
                         });
                     }
                 }
@@ -119,6 +121,11 @@ impl Numbers {
                     recording.problems.push(problem);
                 }
             }
+        }
+        let all = recording.modules.len() as u32;
+        // The first stack, which is unknown, is in none.
+        for stack in recording.stacks.iter_mut().skip(1) {
+            stack.later_modules = all - stack.later_modules;
         }
     }
 

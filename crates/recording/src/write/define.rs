@@ -1,7 +1,8 @@
 //! Definitions: what the numbers in events mean, each written once, before the first event with it.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
-use std::ops::Range;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::file::{Chunk, ChunkFile, NoChunk};
@@ -11,18 +12,13 @@ use crate::definition::Definition;
 use crate::foreign;
 use crate::options::{Definitions, StackDefinition};
 
-/// Addresses outside of all modules are remembered by page, so that the modules are not listed again for each.
-const PAGE: u64 = 4096;
-
 #[derive(Debug, Default)]
 struct Inner {
     chunk: Option<Chunk>,
-    /// Modules that are written.
+    /// Modules that were loaded when they were listed last. All are written.
     modules: Vec<Module>,
-    /// Their addresses, in order.
-    ranges: Vec<Range<u64>>,
-    /// Pages with code that belongs to no module.
-    unknown: HashSet<u64>,
+    /// How often modules were loaded or unloaded until then.
+    changes: u64,
     /// Frames of interpreters that are written.
     foreign: HashSet<u64>,
     /// Names whose number is too large for a bit: threads without a name.
@@ -54,12 +50,12 @@ impl Definer {
 
     /// Writes the kinds, and the modules that are loaded now.
     pub(super) fn begin(&self, file: &ChunkFile, source: &dyn Definitions) -> Result<(), NoChunk> {
-        let loaded = loaded_modules();
+        let loaded = Loaded::now();
         let mut inner = self.lock();
         for (index, kind) in (0..=u8::MAX).zip(source.kinds()) {
             inner.write(file, &Definition::Kind { index, kind })?;
         }
-        inner.add_modules(file, loaded)
+        inner.set_modules(file, loaded)
     }
 
     /// Writes a call site, unless it is written.
@@ -98,15 +94,14 @@ impl Definer {
             !foreign.iter().any(same)
         };
         let native: Vec<u64> = frames.iter().filter(is_native).copied().collect();
-        let is_outside = native.iter().any(|frame| !self.lock().is_known(*frame));
-        let loaded = is_outside.then(loaded_modules);
+        let loaded = match native.is_empty() {
+            true => None,
+            false => self.changed_modules(),
+        };
 
         let mut inner = self.lock();
         if let Some(loaded) = loaded {
-            inner.add_modules(file, loaded)?;
-            let unknown = native.iter().filter(|frame| !inner.is_known(**frame));
-            let unknown: Vec<u64> = unknown.map(|frame| frame / PAGE).collect();
-            inner.unknown.extend(unknown);
+            inner.set_modules(file, loaded)?;
         }
         if self.keep_addresses {
             inner.addresses.extend(&native);
@@ -127,6 +122,12 @@ impl Definer {
         inner.write(file, &definition)?;
         self.stacks.add(id);
         Ok(())
+    }
+
+    /// The modules, if they are not those that were listed last. A library may have replaced another at its addresses.
+    fn changed_modules(&self) -> Option<Loaded> {
+        let known = self.lock().changes;
+        (cuguard_stack::module_changes() != known).then(Loaded::now)
     }
 
     /// Writes a name, unless it is written.
@@ -179,8 +180,11 @@ impl Definer {
         Ok(())
     }
 
-    /// The addresses of all stacks so far, in order.
+    /// The addresses of all stacks so far, in order, but those of modules that are no longer loaded.
     pub(super) fn addresses(&self) -> Vec<u64> {
+        if let Some(loaded) = self.changed_modules() {
+            self.lock().forget_unloaded(&loaded);
+        }
         let mut addresses: Vec<u64> = self.lock().addresses.iter().copied().collect();
         addresses.sort_unstable();
         addresses
@@ -202,23 +206,48 @@ impl Inner {
         Ok(())
     }
 
-    fn add_modules(&mut self, file: &ChunkFile, loaded: Vec<Module>) -> Result<(), NoChunk> {
-        for module in loaded {
-            if !self.modules.contains(&module) {
+    /// Writes those that are new since the last list: also a library that was unloaded and is loaded again, because the last
+    /// one at an address counts.
+    fn set_modules(&mut self, file: &ChunkFile, loaded: Loaded) -> Result<(), NoChunk> {
+        if loaded.changes < self.changes {
+            // Another thread has listed them since.
+            return Ok(());
+        }
+        self.forget_unloaded(&loaded);
+        for module in &loaded.modules {
+            if !self.modules.contains(module) {
                 self.write(file, &Definition::Module(module.clone()))?;
-                self.ranges.push(module.start..module.end);
-                self.modules.push(module);
             }
         }
-        self.ranges.sort_unstable_by_key(|range| range.start);
+        (self.modules, self.changes) = (loaded.modules, loaded.changes);
         Ok(())
     }
 
-    /// Whether the address is in a module that is written, or known to be in none.
-    fn is_known(&self, address: u64) -> bool {
-        let above = self.ranges.partition_point(|range| range.start <= address);
-        let is_inside = above > 0 && self.ranges[above - 1].contains(&address);
-        is_inside || self.unknown.contains(&(address / PAGE))
+    /// Forgets addresses whose names can no longer be looked up.
+    fn forget_unloaded(&mut self, loaded: &Loaded) {
+        let unloaded = self.modules.iter();
+        for module in unloaded.filter(|module| !loaded.modules.contains(module)) {
+            let range = module.start..module.end;
+            self.addresses.retain(|address| !range.contains(address));
+        }
+    }
+}
+
+/// The modules of the process at one time.
+#[derive(Debug)]
+struct Loaded {
+    modules: Vec<Module>,
+    changes: u64,
+}
+
+impl Loaded {
+    fn now() -> Self {
+        // Before the list: if they change meanwhile, they are listed again.
+        let changes = cuguard_stack::module_changes();
+        Self {
+            modules: loaded_modules(),
+            changes,
+        }
     }
 }
 
@@ -233,13 +262,23 @@ fn foreign(address: u64) -> Option<Definition> {
     })
 }
 
+/// A library that was loaded as `./libx.so` is looked for from another folder later.
+fn absolute(path: &Path) -> Cow<'_, Path> {
+    // The kernel's own library has a name and no file.
+    let is_file = path.components().nth(1).is_some();
+    match std::path::absolute(path) {
+        Ok(absolute) if is_file => absolute.into(),
+        _ => path.into(),
+    }
+}
+
 fn loaded_modules() -> Vec<Module> {
     let modules = cuguard_stack::modules();
     let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     modules
         .iter()
         .map(|module| Module {
-            path: module.path.to_string_lossy().into_owned(),
+            path: absolute(&module.path).to_string_lossy().into_owned(),
             build_id: hexadecimal(&module.build_id),
             start: module.range().start as u64,
             end: module.range().end as u64,

@@ -12,7 +12,7 @@ const STYLES: [&str; 2] = [
 ];
 const UPLOT: &str = include_str!("vendor/uplot/uPlot.iife.min.js");
 /// In the order in which they use each other. One scope holds all of them.
-const SCRIPTS: [&str; 14] = [
+const SCRIPTS: [&str; 15] = [
     include_str!("assets/element.js"),
     include_str!("assets/format.js"),
     include_str!("assets/data.js"),
@@ -23,6 +23,7 @@ const SCRIPTS: [&str; 14] = [
     include_str!("assets/timeline.js"),
     include_str!("assets/flame.js"),
     include_str!("assets/table.js"),
+    include_str!("assets/mapcursor.js"),
     include_str!("assets/map.js"),
     include_str!("assets/leaks.js"),
     include_str!("assets/ranks.js"),

@@ -19,14 +19,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::PathBuf;
 
 use addr2line::Loader;
-use cuguard_recording::{Embedded, Frame as RecordedFrame, Module, Recording};
+use cuguard_recording::{Embedded, Frame as RecordedFrame, Module, Recording, Stack};
 use cuguard_report::{FrameClass, FrameNames};
 
 pub(crate) use self::stack::shown;
 pub use self::stack::{call_site, foreign_frame};
 
 use self::files::Files;
-use self::modules::Modules;
+use self::modules::Place;
 use self::names::Name;
 use crate::resolver::{Resolver, file_name};
 use crate::run::Frame;
@@ -57,39 +57,50 @@ pub struct SymbolOptions {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Symbols {
-    known: HashMap<u64, Vec<Frame>>,
+    /// The number of the module that an address of a stack trace is in.
+    modules: HashMap<Place, usize>,
+    known: HashMap<Code, Vec<Frame>>,
     problems: Vec<String>,
 }
+
+/// An address in the module with this number, or in none.
+type Code = (u64, Option<usize>);
 
 impl Symbols {
     /// Resolves all addresses of the recording.
     #[must_use]
     pub fn new(recording: &Recording, options: &SymbolOptions) -> Self {
+        let places = places(recording);
+        let newest = places.iter().map(|(address, _)| (*address, 0));
+        let modules = modules::find(&recording.modules, newest.chain(places.iter().copied()));
+        let code = |place: &Place| (place.0, modules.get(place).copied());
+        let mut codes: BTreeSet<Code> = places.iter().map(code).collect();
         let mut symbols = Self::default();
-        let mut addresses = addresses(recording);
-        let modules = Modules::new(&recording.modules);
         for embedded in &recording.symbols {
-            if addresses.remove(&embedded.address) && !embedded.functions.is_empty() {
-                let module = modules.of(embedded.address);
+            // Looked up at the end: in the module that was at the address then.
+            let code = code(&(embedded.address, 0));
+            if !embedded.functions.is_empty() && codes.remove(&code) {
+                let module = code.1.and_then(|number| recording.modules.get(number));
                 let frames = frames(names_of(embedded), module, embedded.address);
-                symbols.known.insert(embedded.address, frames);
+                symbols.known.insert(code, frames);
             }
         }
-        // A process lists its modules more than once: each time with those that it loaded since.
-        let mut by_module: BTreeMap<(&str, &str, u64), (&Module, Vec<u64>)> = BTreeMap::new();
-        for address in addresses {
-            let Some(module) = modules.of(address) else {
+        // A library that was loaded more than once is in the list as often.
+        let mut by_module: BTreeMap<(&str, &str, u64), (&Module, Vec<Code>)> = BTreeMap::new();
+        for code in codes {
+            let Some(module) = code.1.and_then(|number| recording.modules.get(number)) else {
                 continue;
             };
             let key = (&*module.path, &*module.build_id, module.bias);
             let (_, list) = by_module.entry(key).or_insert((module, Vec::new()));
-            list.push(address);
+            list.push(code);
         }
         let mut files = Files::new(&options.folders, recording.meta.started);
-        for (module, addresses) in by_module.into_values() {
-            symbols.resolve(module, &addresses, &mut files);
+        for (module, codes) in by_module.into_values() {
+            symbols.resolve(module, &codes, &mut files);
         }
         symbols.problems.append(&mut files.problems());
+        symbols.modules = modules;
         symbols
     }
 
@@ -104,9 +115,9 @@ impl Symbols {
     }
 
     /// Resolves the addresses of one module: by its first file, and those without a line by the next one.
-    fn resolve(&mut self, module: &Module, addresses: &[u64], files: &mut Files<'_>) {
-        let mut names: Vec<(u64, Vec<Name>)> =
-            addresses.iter().map(|one| (*one, Vec::new())).collect();
+    fn resolve(&mut self, module: &Module, codes: &[Code], files: &mut Files<'_>) {
+        let mut names: Vec<(Code, Vec<Name>)> =
+            codes.iter().map(|one| (*one, Vec::new())).collect();
         for file in files.of(module) {
             let loader = match Loader::new(&file) {
                 Ok(loader) => loader,
@@ -116,7 +127,7 @@ impl Symbols {
                     continue;
                 }
             };
-            for (address, names) in &mut names {
+            for ((address, _), names) in &mut names {
                 if !names::have_lines(names) {
                     let found = names::at(&loader, probe(module, *address));
                     if names::are_better(&found, names) {
@@ -128,29 +139,40 @@ impl Symbols {
                 break;
             }
         }
-        for (address, names) in names {
-            let frames = frames(names, Some(module), address);
-            self.known.insert(address, frames);
+        for (code, names) in names {
+            let frames = frames(names, Some(module), code.0);
+            self.known.insert(code, frames);
         }
+    }
+}
+
+impl Symbols {
+    fn frames_at(&self, place: Place) -> Vec<Frame> {
+        let code = (place.0, self.modules.get(&place).copied());
+        let known = self.known.get(&code).cloned();
+        known.unwrap_or_else(|| frames(Vec::new(), None, place.0))
     }
 }
 
 impl Resolver for Symbols {
     fn frames(&mut self, address: u64) -> Vec<Frame> {
-        let known = self.known.get(&address).cloned();
-        known.unwrap_or_else(|| frames(Vec::new(), None, address))
+        self.frames_at((address, 0))
+    }
+
+    fn frames_in(&mut self, stack: &Stack, address: u64) -> Vec<Frame> {
+        self.frames_at((address, stack.later_modules))
     }
 }
 
-fn addresses(recording: &Recording) -> BTreeSet<u64> {
+fn places(recording: &Recording) -> BTreeSet<Place> {
     let stacks = recording.stacks.iter();
-    let frames = stacks.flat_map(|stack| &stack.frames);
-    frames
-        .filter_map(|frame| match frame {
-            RecordedFrame::Native(address) => Some(*address),
+    let places = stacks.flat_map(|stack| {
+        stack.frames.iter().filter_map(|frame| match frame {
+            RecordedFrame::Native(address) => Some((*address, stack.later_modules)),
             RecordedFrame::Foreign { .. } => None,
         })
-        .collect()
+    });
+    places.collect()
 }
 
 /// The address of a call as the module's file has it.

@@ -1,50 +1,55 @@
-//! Which module has an address.
+//! Which module has an address, at the time of a stack trace.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use cuguard_recording::Module;
 
-/// Modules by address. A library that was unloaded may have had the same addresses as one that was loaded later: the newest
-/// counts.
-pub(super) struct Modules<'r> {
-    modules: &'r [Module],
-    /// The first address of each part, in order, and the module that it belongs to.
-    parts: Vec<(u64, Option<usize>)>,
+/// An address of a stack trace, and how many of the last modules were loaded after that was captured.
+pub(super) type Place = (u64, u32);
+
+/// A bound of a module, or a call: in this order where addresses are equal.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Mark {
+    End { module: usize },
+    Begin { module: usize },
+    Call(Place),
 }
 
-impl<'r> Modules<'r> {
-    pub(super) fn new(modules: &'r [Module]) -> Self {
-        let mut bounds: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * modules.len());
-        for (index, module) in modules.iter().enumerate() {
-            if module.start < module.end {
-                bounds.push((module.start, true, index));
-                bounds.push((module.end, false, index));
+/// The numbers of the modules with these addresses. A library that was unloaded may have had the same addresses as one that was
+/// loaded later: the newest counts of those that a stack trace can have.
+pub(super) fn find(
+    modules: &[Module],
+    places: impl Iterator<Item = Place>,
+) -> HashMap<Place, usize> {
+    let mut marks: Vec<(u64, Mark)> = Vec::new();
+    for (index, module) in modules.iter().enumerate() {
+        if module.start < module.end {
+            marks.push((module.start, Mark::Begin { module: index }));
+            marks.push((module.end, Mark::End { module: index }));
+        }
+    }
+    // A call is the byte before its return address.
+    marks.extend(places.filter_map(|place| Some((place.0.checked_sub(1)?, Mark::Call(place)))));
+    marks.sort_unstable();
+    let mut mapped = BTreeSet::new();
+    let mut found = HashMap::new();
+    for (_, mark) in marks {
+        match mark {
+            Mark::Begin { module } => {
+                mapped.insert(module);
+            }
+            Mark::End { module } => {
+                mapped.remove(&module);
+            }
+            Mark::Call(place) => {
+                let known = modules.len().saturating_sub(place.1 as usize);
+                if let Some(newest) = mapped.range(..known).next_back() {
+                    found.insert(place, *newest);
+                }
             }
         }
-        bounds.sort_unstable();
-        let mut parts: Vec<(u64, Option<usize>)> = Vec::with_capacity(bounds.len());
-        let mut mapped = BTreeSet::new();
-        for (address, begins, index) in bounds {
-            match begins {
-                true => mapped.insert(index),
-                false => mapped.remove(&index),
-            };
-            let newest = mapped.last().copied();
-            match parts.last_mut() {
-                Some((start, module)) if *start == address => *module = newest,
-                _ => parts.push((address, newest)),
-            }
-        }
-        Self { modules, parts }
     }
-
-    /// The module of a call, which is the byte before its return address.
-    pub(super) fn of(&self, address: u64) -> Option<&'r Module> {
-        let call = address.checked_sub(1)?;
-        let next = self.parts.partition_point(|(start, _)| *start <= call);
-        let (_, module) = self.parts.get(next.checked_sub(1)?)?;
-        self.modules.get((*module)?)
-    }
+    found
 }
 
 #[cfg(test)]
@@ -52,7 +57,7 @@ mod tests {
     use cuguard_recording::Module;
     use proptest::prelude::*;
 
-    use super::Modules;
+    use super::find;
 
     proptest! {
         #[test]
@@ -61,11 +66,13 @@ mod tests {
                 .zip(&ranges)
                 .map(|(bias, &(start, end))| Module { start, end, bias, ..Module::default() })
                 .collect();
-            let found = Modules::new(&modules);
-            for address in 0..45 {
+            let places = (0..45).flat_map(|address| (0..14).map(move |later| (address, later)));
+            let found = find(&modules, places.clone());
+            for (address, later) in places {
                 let contains = |module: &&Module| address > module.start && address <= module.end;
-                let newest = modules.iter().rev().find(contains);
-                prop_assert_eq!(found.of(address), newest, "{}", address);
+                let known = modules.len().saturating_sub(later as usize);
+                let newest = modules[..known].iter().rposition(|module| contains(&module));
+                prop_assert_eq!(found.get(&(address, later)).copied(), newest, "{} {}", address, later);
             }
         }
     }

@@ -30,7 +30,7 @@ const START: &str = "__rust_begin_short_backtrace";
 #[must_use]
 pub fn call_site(stack: &Stack, resolver: &mut dyn Resolver) -> CallSite {
     let frames = stack.frames.iter().flat_map(|frame| match frame {
-        RecordedFrame::Native(address) => resolver.frames(*address),
+        RecordedFrame::Native(address) => resolver.frames_in(stack, *address),
         RecordedFrame::Foreign {
             function,
             file,

@@ -3,7 +3,7 @@
 use cuguard_view::MarkKind;
 use serde_json::{Value, json};
 
-use crate::support::browser::start;
+use crate::support::browser::{Browser, start};
 use crate::support::builder::MIB;
 use crate::support::shown::{
     assert_moment, choose, figure, html, moment, rows, timeline_point, window,
@@ -261,6 +261,122 @@ fn a_frame_of_the_flame_graph_can_be_enlarged() {
         1.0,
         "sites without any frame of the program are one"
     );
+    browser.assert_silent();
+}
+
+/// Where the cursor of the map is, and the line of text for it.
+fn map_cursor(browser: &mut Browser) -> (u64, String) {
+    let page = browser.text(
+        "document.querySelector('canvas.map:focus + .map-cursor:not([hidden])').dataset.page",
+    );
+    let page = u64::from_str_radix(page.trim_start_matches("0x"), 16).expect("an address");
+    let text = browser.text("document.getElementById('map-detail').textContent");
+    assert!(text.starts_with(&format!("{page:#x} · 2 MiB · ")), "{text}");
+    (page / expected::PAGE, text)
+}
+
+#[test]
+fn the_keyboard_moves_in_the_map() {
+    let Some(mut browser) = start("the_keyboard_moves_in_the_map") else {
+        return;
+    };
+    let run = runs::fragmented();
+    browser.open_at(&html(std::slice::from_ref(&run)), "#view=map&at=oom");
+    browser.wait("document.querySelector('canvas.map').cells");
+    let (time, ..) = moment(&mut browser);
+    let alive = expected::alive(&run, time);
+    let used = expected::pages(&run, alive.iter().copied());
+    let ever = expected::pages(&run, &run.allocations);
+    let first = *ever.first().expect("a page");
+    let last = *ever.last().expect("a page");
+
+    // The tab of the map has the focus; the next one is the map itself.
+    browser.eval("document.querySelector('#moment [data-value=map]').focus()");
+    browser.key("Tab");
+    assert_eq!(map_cursor(&mut browser).0, first);
+    let columns = browser.number("document.querySelector('canvas.map').cells.columns") as u64;
+    for (key, page) in [
+        ("ArrowRight", first + 1),
+        ("ArrowDown", first + 1 + columns),
+        ("ArrowLeft", first + columns),
+        ("ArrowUp", first),
+        ("ArrowLeft", first),
+        ("End", last),
+        ("ArrowRight", last),
+        ("Home", first),
+    ] {
+        browser.key(key);
+        assert_eq!(map_cursor(&mut browser).0, page, "{key}");
+    }
+    assert_eq!(moment(&mut browser).0, time, "the moment does not move");
+
+    // Free and used pages side by side are ranges.
+    let mut page = first;
+    let mut seen = [false; 2];
+    for _ in 0..4 {
+        let is_used = used.contains(&page);
+        let next = (page..=last).find(|page| used.contains(page) != is_used);
+        page = next.expect("another range");
+        browser.shift_key("ArrowRight");
+        let (shown, text) = map_cursor(&mut browser);
+        assert_eq!(shown, page);
+        assert_eq!(text.ends_with(" · free"), !used.contains(&page), "{text}");
+        seen[usize::from(used.contains(&page))] = true;
+    }
+    assert_eq!(seen, [true; 2]);
+
+    // The allocations of a page that is in use.
+    let page = *used.first().expect("a page in use");
+    browser.key("Home");
+    for _ in first..page {
+        browser.key("ArrowRight");
+    }
+    browser.key("Enter");
+    let heading = browser.text("document.querySelector('.pinned h3').textContent");
+    assert!(heading.starts_with(&format!("{:#x} to ", page * expected::PAGE)));
+    let inside = alive.iter().filter(|allocation| {
+        let pages = expected::pages(&run, [**allocation]);
+        pages.contains(&page)
+    });
+    let shown = browser.number("document.querySelectorAll('.pinned tbody tr').length");
+    assert_eq!(shown as usize, inside.count());
+
+    // Another moment, and the cursor stays.
+    browser.key("p");
+    assert_ne!(moment(&mut browser).0, time);
+    browser.wait("document.querySelector('canvas.map:focus')");
+    assert_eq!(map_cursor(&mut browser).0, page);
+    browser.assert_silent();
+}
+
+#[test]
+fn the_keyboard_moves_between_regions_of_the_map() {
+    let Some(mut browser) = start("the_keyboard_moves_between_regions_of_the_map") else {
+        return;
+    };
+    let mut run = runs::small();
+    let pages = expected::pages(&run, &run.allocations);
+    let far = 1 << 40;
+    for allocation in run.allocations.iter_mut().skip(1) {
+        allocation.address += far;
+    }
+    let (first, second) = run.allocations.split_at(1);
+    let last = *expected::pages(&run, first).last().expect("a page");
+    let next = *expected::pages(&run, second).first().expect("a page");
+    assert!(pages.contains(&last) && next > last + far / expected::PAGE / 2);
+    browser.open_at(&html(std::slice::from_ref(&run)), "#view=map");
+    browser.wait("document.querySelectorAll('canvas.map')[1].cells");
+    browser.eval("document.querySelector('canvas.map').focus()");
+    for (key, page) in [
+        ("End", last),
+        ("ArrowRight", next),
+        ("ArrowUp", last),
+        ("ArrowDown", next),
+        ("ArrowLeft", last),
+    ] {
+        browser.key(key);
+        assert_eq!(map_cursor(&mut browser).0, page, "{key}");
+    }
     browser.assert_silent();
 }
 

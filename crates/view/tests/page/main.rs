@@ -2,5 +2,6 @@
 
 mod interaction;
 mod numbers;
+mod speedscope;
 mod support;
 mod surroundings;

@@ -46,7 +46,9 @@ fn every_view_shows_the_numbers_of_the_run() {
         );
 
         browser.click("[data-value=table]");
-        let by_site = expected::groups(&alive, |allocation| u64::from(allocation.site));
+        let by_site = expected::groups(&alive, |allocation| {
+            u64::from(expected::call_site(&run, allocation))
+        });
         let mut shown = rows(&mut browser);
         shown.sort_unstable();
         assert_eq!(
@@ -75,10 +77,11 @@ fn every_view_shows_the_numbers_of_the_run() {
         );
 
         let leaks = browser.eval("[...document.querySelectorAll('#leaks .entry')].map((entry) => [entry.dataset.site, entry.dataset.bytes].map(Number))");
-        let mut groups: Vec<(u32, u64)> = expected::groups(&leaked, |allocation| allocation.site)
-            .into_iter()
-            .map(|(site, (bytes, _))| (site, bytes))
-            .collect();
+        let mut groups: Vec<(u32, u64)> =
+            expected::groups(&leaked, |allocation| expected::call_site(&run, allocation))
+                .into_iter()
+                .map(|(site, (bytes, _))| (site, bytes))
+                .collect();
         groups.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         assert_eq!(leaks, json!(groups));
         browser.assert_silent();

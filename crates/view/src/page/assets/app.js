@@ -2,7 +2,8 @@
 
 const KEYS = [
   ["← →", "move the moment (with Shift: by ten)"], ["Home End", "the begin, the end"], ["p", "the peak"], ["o", "the next out-of-memory error"],
-  ["+ −", "zoom in, zoom out"], ["0", "the whole run"], ["1 2 3", "flame graph, table, memory map"], ["/", "search"], ["Esc", "clear the search, close"], ["?", "this list"],
+  ["+ −", "zoom in, zoom out"], ["0", "the whole run"], ["1 2 3", "flame graph, table, memory map"],
+  ["Tab", "to the map; there ← → ↑ ↓ move between pages, with Shift between ranges, and Enter lists the allocations"], ["/", "search"], ["Esc", "clear the search, close"], ["?", "this list"],
 ];
 
 class App {

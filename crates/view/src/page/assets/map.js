@@ -151,6 +151,7 @@ function makeCells(run, allocations, paint) {
 class MemoryMap {
   constructor(app) {
     this.app = app;
+    this.cursor = new MapCursor(this);
   }
 
   render(panel) {
@@ -161,7 +162,9 @@ class MemoryMap {
     const figures = pageFigures(run, alive);
     const free = without(everUsed(run), pageRanges(run, alive));
     const largest = free.reduce((most, [first, last]) => Math.max(most, last - first + 1), 0);
+    const hadFocus = Boolean(document.activeElement?.matches?.("canvas.map"));
     this.pinned = el("div", { class: "pinned" });
+    this.cursor.clear();
     if (!everUsed(run).length) {
       panel.replaceChildren(empty("No device memory was allocated", "The map shows pages of device memory."));
       return;
@@ -182,15 +185,18 @@ class MemoryMap {
         el("span", { class: "muted" }, per === 1 ? "One cell is a page of 2 MiB." : `One cell is ${per} pages, ${formatBytes(per * PAGE)}.`)),
       ...regions.map((region) => this.region(region, per)),
       left ? el("p", { class: "hint" }, `${plural(left, "smaller region")} not shown.`) : "",
+      this.cursor.detail,
       this.pinned,
       this.waste(alive));
+    // The cells are drawn by then.
+    if (hadFocus) requestAnimationFrame(() => this.cursor.focus());
   }
 
   region(region, per) {
-    const canvas = el("canvas", { class: "map", role: "img", "aria-label": `Pages from ${hex(region.first * PAGE)}` });
+    const canvas = el("canvas", { class: "map", "aria-label": `Pages from ${hex(region.first * PAGE)}. Arrow keys move, with Shift to the next range; Enter lists the allocations` });
     const inUse = region.cells.reduce((sum, cell) => sum + cell.used, 0);
     const box = el("div", { class: "region" },
-      el("p", { class: "region-head" }, el("code", {}, hex(region.first * PAGE)), el("span", { class: "muted" }, `${formatBytes((region.last - region.first + 1) * PAGE)}, ${formatBytes(inUse)} used`)), canvas);
+      el("p", { class: "region-head" }, el("code", {}, hex(region.first * PAGE)), el("span", { class: "muted" }, `${formatBytes((region.last - region.first + 1) * PAGE)}, ${formatBytes(inUse)} used`)), this.cursor.add(canvas, region, per));
     // The width is known once the box is on the page.
     requestAnimationFrame(() => this.draw(canvas, box.clientWidth, region, per));
     canvas.addEventListener("mousemove", (event) => {
@@ -199,7 +205,12 @@ class MemoryMap {
       else tip.hide();
     });
     canvas.addEventListener("mouseleave", () => tip.hide());
-    canvas.addEventListener("click", (event) => this.pin(this.cellAt(canvas, region, event), per));
+    canvas.addEventListener("click", (event) => {
+      const cell = this.cellAt(canvas, region, event);
+      this.pin(cell, per);
+      // The keyboard goes on from here.
+      if (cell) this.cursor.page = cell.page;
+    });
     return box;
   }
 
@@ -242,11 +253,24 @@ class MemoryMap {
     return cell?.known ? cell : null;
   }
 
+  use(cell) {
+    if (!cell.pages) return "free";
+    const wasted = formatBytes(Math.max(0, cell.pages * PAGE - cell.used));
+    return `${formatBytes(cell.used)} used, ${wasted} wasted, ${plural(cell.allocations.length, "allocation")}`;
+  }
+
+  /// The same in one line.
+  sentence(cell, per) {
+    const { painted } = this.app;
+    const owners = [...cell.owners].sort((a, b) => b[1] - a[1]).slice(0, 3).map(([paint, bytes]) => `${painted.groups[paint]?.name ?? "not in the timeline"} ${formatBytes(bytes)}`);
+    return [hex(cell.page * PAGE), formatBytes(per * PAGE), this.use(cell), ...owners].join(" · ");
+  }
+
   describe(cell, per) {
     const { painted } = this.app;
     return [
       el("div", { class: "tip-head" }, el("code", {}, hex(cell.page * PAGE)), el("strong", {}, formatBytes(per * PAGE))),
-      el("div", {}, cell.pages ? `${formatBytes(cell.used)} used, ${formatBytes(Math.max(0, cell.pages * PAGE - cell.used))} wasted, ${plural(cell.allocations.length, "allocation")}` : "free"),
+      el("div", {}, this.use(cell)),
       ...[...cell.owners].sort((a, b) => b[1] - a[1]).slice(0, 6).map(([paint, bytes]) =>
         el("div", { class: "tip-row" }, el("i", { class: "swatch", style: { background: groupColor(painted.groups, paint) } }),
           el("span", { class: "tip-name" }, painted.groups[paint]?.name ?? "not in the timeline"), el("span", {}, formatBytes(bytes)))),

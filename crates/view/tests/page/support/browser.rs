@@ -169,6 +169,25 @@ impl Browser {
         self.number("Number(document.documentElement.dataset.ready)")
     }
 
+    /// Opens an address, and does not wait.
+    pub fn visit(&mut self, url: &str) {
+        self.call("Page.navigate", json!({ "url": url }));
+    }
+
+    /// Chooses a file, as in the dialog that an `<input type=file>` opens.
+    pub fn choose_file(&mut self, selector: &str, file: &Path) {
+        let root = self.call("DOM.getDocument", json!({}))["root"]["nodeId"].take();
+        let params = json!({ "nodeId": root, "selector": selector });
+        let node = self.call("DOM.querySelector", params)["nodeId"].take();
+        let params = json!({ "nodeId": node, "files": [file] });
+        self.call("DOM.setFileInputFiles", params);
+    }
+
+    /// A folder that is removed with the browser.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The value of an expression; promises are awaited.
     pub fn eval(&mut self, expression: &str) -> Value {
         let params = json!({ "expression": expression, "awaitPromise": true, "returnByValue": true, "userGesture": true });
@@ -239,9 +258,24 @@ impl Browser {
 
     /// Presses and releases a key.
     pub fn key(&mut self, key: &str) {
-        // The browser's own actions, such as closing a dialog, go by the code of the key.
-        let code = if key == "Escape" { 27 } else { 0 };
-        let mut params = json!({ "type": "keyDown", "key": key, "windowsVirtualKeyCode": code });
+        self.press(key, 0);
+    }
+
+    /// The same with Shift.
+    pub fn shift_key(&mut self, key: &str) {
+        self.press(key, 8);
+    }
+
+    fn press(&mut self, key: &str, modifiers: u32) {
+        // The browser's own actions, such as closing a dialog or moving the focus, go by the code of the key.
+        let code = match key {
+            "Escape" => 27,
+            "Tab" => 9,
+            _ => 0,
+        };
+        let mut params = json!({
+            "type": "keyDown", "key": key, "windowsVirtualKeyCode": code, "modifiers": modifiers,
+        });
         if key.chars().count() == 1 {
             params["text"] = json!(key);
         }

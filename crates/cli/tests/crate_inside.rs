@@ -1,0 +1,123 @@
+//! A program that uses the cuguard crate, under `cuguard run`: the crate's server and its report, and no second ones of the audit library.
+//! The program is this test program.
+
+#[path = "support/audited.rs"]
+mod audited;
+#[path = "support/running.rs"]
+mod running;
+mod support;
+
+use std::io::Read;
+use std::path::Path;
+use std::process::Command;
+
+use audited::{live_program, output, subfolder, text};
+use cuguard::prelude::*;
+use cuguard_recording::{Recording, What};
+use running::{Running, json};
+
+const CHILD: &str = "CUGUARD_TEST_CHILD";
+
+/// The program. Without the variable this is no test.
+#[test]
+fn child() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let weights = DeviceBuffer::<u8>::zeroed(&context, 3 << 20).unwrap();
+    let _weights = weights.named("weights");
+    std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 1 << 20).unwrap());
+    println!("\nready {}", std::process::id());
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+}
+
+/// Starts it with further arguments of `cuguard run`. `None` without a C compiler, which the folder of the driver needs.
+fn start(arguments: &[&str]) -> Option<Running> {
+    live_program()?;
+    let own = std::env::current_exe().unwrap();
+    Some(Running::start_with(
+        &own,
+        "child",
+        |command: &mut Command| {
+            // The crate finds the driver by its name, as it does on a machine with a GPU.
+            command
+                .args(arguments)
+                .env(CHILD, "1")
+                .env("CUGUARD_DRIVER", "real")
+                .env("RUST_TEST_NOCAPTURE", "1");
+        },
+    ))
+}
+
+#[test]
+fn one_server_and_one_report() {
+    let Some(running) = start(&[]) else {
+        return;
+    };
+    assert_eq!(running.sockets().len(), 1);
+    // One report, the crate's: labels are its own.
+    let report = json(&running.dump(&["--json"]));
+    assert_eq!(report["reason"], "requested");
+    let dumped = text(&running.dump(&[]).stdout);
+    assert!(dumped.contains("\"weights\""), "{dumped}");
+    assert_eq!(
+        dumped.matches("cuguard: what is live").count(),
+        1,
+        "{dumped}"
+    );
+    let process = running.process.to_string();
+    let arguments = ["watch", "--once", "--interval", "0.1", &process];
+    let watched = output(&mut running.cuguard(&arguments));
+    assert!(watched.status.success(), "{}", text(&watched.stderr));
+    let frame = text(&watched.stdout);
+    let device = "device memory: 4 MiB in 2 allocations, +0 B/s, 0 allocations/s\n";
+    assert!(frame.contains(device), "{frame}");
+    assert!(frame.contains("weights"), "{frame}");
+    // Through `cuguard run` itself, too.
+    let command = running.command.id().to_string();
+    let dumped = output(&mut running.cuguard(&["dump", "--json", &command]));
+    assert_eq!(json(&dumped)["reason"], "requested");
+    let ended = running.end();
+    let stderr = text(&ended.stderr);
+    assert!(ended.status.success(), "{stderr}");
+    assert_eq!(
+        stderr.matches("cuguard: leak report for").count(),
+        1,
+        "{stderr}"
+    );
+    assert!(stderr.contains("leaked 1 MiB"), "{stderr}");
+    assert!(!stderr.contains("cuguard: process "), "{stderr}");
+}
+
+#[test]
+fn one_recording() {
+    let folder = subfolder("crate-recorded");
+    let file = folder.join("run.cgr");
+    let Some(running) = start(&["--record", file.to_str().unwrap()]) else {
+        return;
+    };
+    let ended = running.end();
+    let stderr = text(&ended.stderr);
+    assert!(ended.status.success(), "{stderr}");
+    let line = format!("cuguard run: recording in {}\n", file.display());
+    assert!(stderr.ends_with(&line), "{stderr}");
+    let names = std::fs::read_dir(&folder).unwrap().flatten();
+    let names: Vec<_> = names.map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["run.cgr"]);
+    assert_eq!(allocated(&file), [3 << 20, 1 << 20]);
+}
+
+/// Bytes of device memory in order.
+fn allocated(file: &Path) -> Vec<u64> {
+    let recording = Recording::open(file).unwrap_or_else(|error| panic!("{error}"));
+    let events = recording.events.iter();
+    let bytes = events.filter_map(|event| match event.what {
+        What::Allocated { kind, bytes, .. } => {
+            let is_device = recording.kinds[usize::from(kind)].name == "device";
+            is_device.then_some(bytes)
+        }
+        _ => None,
+    });
+    bytes.collect()
+}
