@@ -55,7 +55,6 @@ use cuguard_registry::Level;
 pub(crate) use made::Made;
 pub(crate) use output::print;
 pub(crate) use reason::Reason;
-pub(crate) use recording::begin as begin_recording;
 pub(crate) use run_folder::note_crate;
 pub(crate) use start::start;
 pub(crate) use sticky::{failed, failure};
@@ -97,6 +96,7 @@ fn prepare() -> bool {
         }
         crate::python::call_at_exit(exiting::begin);
         crate::origin::set_level(settings.wanted_level().unwrap_or(Level::Stacks));
+        crate::state::call_before_first(recording::begin);
         run_folder::note_use();
         reporter::launch();
         live::start(settings);

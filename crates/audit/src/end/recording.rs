@@ -14,7 +14,7 @@ use crate::python;
 
 /// Starts the recording, if one is wanted and it has not begun. A thread that comes second waits until it has.
 #[cold]
-pub(crate) fn begin() {
+pub(super) fn begin() {
     static BEGUN: Once = Once::new();
     // Nothing may unwind into the program.
     BEGUN.call_once(|| drop(catch_unwind(|| start(settings::get()))));

@@ -28,7 +28,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cuguard_registry::{Entry, Key, Kind, Level, MAX_DEPTH, Registry, Removed};
 
-use crate::end::begin_recording;
 use crate::origin;
 
 /// The records of this process.
@@ -47,12 +46,28 @@ fn is_used() -> bool {
     ANY.load(Relaxed)
 }
 
+/// What [`begin`] calls.
+static BEGIN: OnceLock<fn()> = OnceLock::new();
+
+/// Has this called before the first record, and perhaps again.
+pub(crate) fn call_before_first(begin: fn()) {
+    let _ = BEGIN.set(begin);
+}
+
+/// There is something to record: a resource, a context or a refused allocation.
+#[cold]
+pub(crate) fn begin() {
+    if let Some(begin) = BEGIN.get() {
+        begin();
+    }
+}
+
 /// Records what the driver just allocated or created. `context` is 0 for what no context owns.
 // Not inlined, so that the frames of this library are few.
 #[inline(never)]
 pub(crate) fn insert(kind: Kind, address: u64, bytes: u64, stream: u64, context: u32) {
     if !is_used() {
-        begin_recording();
+        begin();
         ANY.store(true, Relaxed);
     }
     let trace = origin::trace();
