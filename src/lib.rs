@@ -173,7 +173,7 @@ pub mod snapshot {
     #[doc(inline)]
     pub use cuguard_registry::{
         Amount, Change, ContextInfo, Diff, FailedCall, FailedFreeGroup, Fate, Group, LabelScope,
-        MAX_DEPTH, Origin, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
+        MAX_DEPTH, Origin, PoolUsage, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
     };
 }
 

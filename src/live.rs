@@ -1,7 +1,8 @@
 //! Reports of this process while it runs, for `cuguard dump`, `cuguard watch` and the signal of `dump-signal=`.
 //!
 //! The server's thread reads registries and never calls the driver. It starts with the first context, if `LEAK_REPORT` turns
-//! reports on.
+//! reports on. Another process of the user that runs short of memory asks it to have pools release what is idle: another thread
+//! does that.
 
 use std::fs;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +10,10 @@ use std::time::Duration;
 
 use cuguard_live::{Format, Options, Source};
 use cuguard_registry::{Kind, Snapshot, SnapshotReason, Totals};
-use cuguard_report::{self as report, Report, ReportSettings, SiteNames, Stats};
+use cuguard_report::{self as report, ContextPool, Report, ReportSettings, SiteNames, Stats};
 use cuguard_sync::{clock, process};
 
-use crate::core::{ContextState, open_contexts};
+use crate::core::{ContextState, open_contexts, pool_idle};
 
 /// The open contexts of this process.
 struct Contexts {
@@ -102,6 +103,12 @@ impl Source for Contexts {
             }
         }
         for state in &contexts {
+            let pools = state.pools_of_cuguard().usage().into_iter();
+            stats.pools.extend(pools.map(|usage| ContextPool {
+                context: state.number,
+                device: state.device,
+                usage,
+            }));
             let usage = state.registry.memory_usage();
             stats
                 .sites
@@ -109,6 +116,10 @@ impl Source for Contexts {
         }
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         stats.to_json(sites, names.get_or_insert_default())
+    }
+
+    fn trim(&self, device: [u8; 16]) -> u64 {
+        pool_idle::release_on_thread(device)
     }
 
     fn write_report(&self) {

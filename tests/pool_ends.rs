@@ -7,6 +7,7 @@ mod pool_blocks;
 mod support;
 
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -68,6 +69,7 @@ fn a_stream_is_destroyed_with_its_last_block_and_no_later() -> Result<()> {
     let handle = stream.into_raw().expect("no buffer shares it");
     // SAFETY: released above, in the same context.
     drop(unsafe { Stream::from_raw(&context, handle)? });
+    drop(pool);
     assert_no_leaks!(context);
     Ok(())
 }
@@ -130,6 +132,100 @@ fn threads_that_allocate_and_free_leave_nothing_behind() -> Result<()> {
     assert_no_leaks!(context);
     drop(context);
     turn.all_came_back();
+    Ok(())
+}
+
+/// Runs `check` with the pool and the stream while another thread lives that has allocated and freed blocks of them.
+fn beside_a_thread_that_used(pool: Pool, stream: Stream, check: impl FnOnce(Pool, Stream)) {
+    let both = Arc::new((pool, stream));
+    let used = both.clone();
+    let (ready, wait) = channel();
+    let (end, ended) = channel::<()>();
+    let other = thread::spawn(move || {
+        let (pool, stream) = &*used;
+        for _ in 0..3 {
+            let blocks = (0..40).map(|_| take(&pool.on(stream), 1000).unwrap());
+            drop(blocks.collect::<Vec<_>>());
+        }
+        drop(used);
+        ready.send(()).unwrap();
+        let _ = ended.recv();
+    });
+    wait.recv().expect("the other thread got this far");
+    let (pool, stream) = Arc::into_inner(both).expect("the other thread has dropped its own");
+    check(pool, stream);
+    drop(end);
+    other.join().unwrap();
+}
+
+/// Nothing that a thread keeps for its next block outlives the guard of the pool or that of the stream, though the thread
+/// lives on.
+#[test]
+fn a_thread_that_lives_on_keeps_neither_pool_nor_stream() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let before = in_hand(&context)?;
+    for stream_first in [false, true] {
+        let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+        beside_a_thread_that_used(pool, stream, |pool, stream| {
+            // This thread has blocks of its own, and one that outlives both guards.
+            let own = take(&pool.on(&stream), MIB).unwrap();
+            drop(take(&pool.on(&stream), MIB).unwrap());
+            match stream_first {
+                true => drop((stream, pool)),
+                false => drop((pool, stream)),
+            }
+            let streams = || context.totals(Kind::Stream).count;
+            assert_eq!(streams(), 1, "the block keeps it");
+            drop(own);
+            assert_eq!(streams(), 0);
+            before.all_freed();
+        });
+    }
+    assert_no_leaks!(context);
+    Ok(())
+}
+
+/// Blocks that other threads free while the guards of their pool and stream are dropped: each goes back to the pool, and the
+/// last one ends it.
+#[test]
+fn blocks_are_freed_on_other_threads_while_the_guards_are_dropped() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let before = in_hand(&context)?;
+    let (to_free, frees): (Vec<_>, Vec<_>) = (0..3).map(|_| channel()).unzip();
+    thread::scope(|scope| {
+        let (done, all_done) = channel();
+        for blocks in frees {
+            let done = done.clone();
+            scope.spawn(move || {
+                for block in blocks {
+                    drop::<DeviceBuffer<u8>>(block);
+                    done.send(()).unwrap();
+                }
+            });
+        }
+        for round in 0..200 {
+            let (pool, stream) = (Pool::new(&context).unwrap(), Stream::new(&context).unwrap());
+            for to_free in &to_free {
+                to_free
+                    .send(take(&pool.on(&stream), 1000).unwrap())
+                    .unwrap();
+            }
+            // Spares of this thread, and blocks that the others free meanwhile.
+            drop(take(&pool.on(&stream), 1000).unwrap());
+            match round % 2 {
+                0 => drop((pool, stream)),
+                _ => drop((stream, pool)),
+            }
+            to_free.iter().for_each(|_| all_done.recv().unwrap());
+            assert_eq!(context.totals(Kind::Pooled).count, 0);
+        }
+        drop(to_free);
+    });
+    assert_eq!(context.totals(Kind::Stream).count, 0);
+    before.all_freed();
+    assert_no_leaks!(context);
     Ok(())
 }
 

@@ -147,8 +147,49 @@ pub(crate) fn allocate_of_driver_size(
     Ok(OwnedResource::new_at(request.site, owner, key, entry))
 }
 
-/// The same for a block of a pool, in the order of a stream. The caller has entered the gate. Without a driver call where
-/// a cache has such a block.
+/// A block of a pool that is recorded and that nothing owns yet. Two words, which a function returns in registers: what it
+/// returns in memory is copied from there, and a copy of what was just written in smaller pieces stalls store forwarding.
+pub(crate) struct NewBlock {
+    pub(super) home: Arc<Home>,
+    pub(super) address: u64,
+}
+
+/// Allocates a block of a pool in the common case: the context is open and has no budget, and a cache of the calling thread
+/// has a block of this size. `None`, with nothing done, in other cases.
+#[inline(never)]
+pub(crate) fn allocate_cached(
+    pool: &VirtualPool,
+    stream: &StreamState,
+    bytes: usize,
+    type_name: &'static str,
+    site: &'static Location<'static>,
+) -> Option<NewBlock> {
+    let (state, bytes) = (stream.state(), bytes as u64);
+    let is_common = (1..=virtual_pool::LARGEST_CACHED).contains(&bytes)
+        && !state.budget.is_limited()
+        && pool.is_of(state)
+        && !stream.is_per_thread();
+    if !is_common {
+        return None;
+    }
+    let inside = state.try_enter()?;
+    let home = Home::known(pool, stream)?;
+    let Some(address) = home.allocate_cached(bytes) else {
+        drop(inside);
+        Home::put(home);
+        return None;
+    };
+    let entry = Entry {
+        bytes,
+        type_name,
+        stream: stream.handle().0 as u64,
+    };
+    let key = Key::new(Kind::Pooled, address);
+    state.registry.insert_at(site, key, entry);
+    Some(NewBlock { home, address })
+}
+
+/// The same in all cases. The caller has entered the gate. Without a driver call where the pool has such a block.
 #[inline(always)]
 pub(crate) fn allocate_in_pool(
     request: &Request,
@@ -169,6 +210,7 @@ pub(crate) fn allocate_in_pool(
         Ok(address) => address,
         Err(error) => {
             state.budget.release(kind, bytes);
+            Home::put(home);
             return Err(virtual_pool::failed(state, request.operation, bytes, error));
         }
     };

@@ -296,6 +296,7 @@ impl ContextState {
     pub(crate) fn snapshot(&self, reason: SnapshotReason) -> Snapshot {
         let mut snapshot = self.registry.snapshot(self.info(reason));
         snapshot.dropped = self.dropped.get().copied();
+        snapshot.pools = self.virtual_pools.usage();
         snapshot
     }
 

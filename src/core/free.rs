@@ -70,6 +70,8 @@ unsafe fn free_once(key: Key, stream: CUstream) -> Result {
             Kind::PeerAccess => peer_access::disable(address),
             Kind::Graph => graph::destroy(CUgraph(handle)),
             Kind::GraphExec => graph::exec_destroy(CUgraphExec(handle)),
+            // Its memory is released when its last block is freed, and by teardown.
+            Kind::Pool => Ok(()),
             // What only programs without guards have, and memory of a pool, which the pool frees.
             Kind::Pooled
             | Kind::Array

@@ -50,7 +50,9 @@ pub(crate) mod pool_compaction;
 mod pool_decay;
 mod pool_driver;
 mod pool_home;
+pub(crate) mod pool_idle;
 mod pool_list;
+mod pool_spares;
 mod pool_state;
 mod pool_stream;
 mod report_state;
@@ -62,7 +64,7 @@ pub(crate) mod virtual_pool;
 pub(crate) mod wait;
 
 pub(crate) use allocate::{
-    Failed, Refused, Request, allocate, allocate_in_pool, allocate_of_driver_size,
+    Failed, Refused, Request, allocate, allocate_cached, allocate_in_pool, allocate_of_driver_size,
 };
 pub(crate) use budget::Budget;
 pub use callbacks::ReleaseCallback;

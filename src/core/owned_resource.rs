@@ -2,6 +2,7 @@
 //! frees it, on whatever thread it is dropped, and records a failed free.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::panic::Location;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::{CUresult, CUstream};
 
+use super::allocate::NewBlock;
 use super::context_state::ContextState;
 use super::deferred::{self, Deferred};
 use super::free;
@@ -22,7 +24,8 @@ use cuguard_registry::{Entry, Key, Kind, Record};
 use cuguard_sync::process;
 
 pub(crate) struct OwnedResource {
-    owner: Owner,
+    /// Dropped at the end of `drop`, or moved out of there.
+    owner: ManuallyDrop<Owner>,
     key: Key,
     bytes: u64,
     /// A `u64`, so that the struct has no padding (see `Kind` for why).
@@ -149,8 +152,19 @@ impl OwnedResource {
         let bytes = entry.bytes;
         owner.state().registry.insert_at(site, key, entry);
         Self {
-            owner,
+            owner: ManuallyDrop::new(owner),
             key,
+            bytes,
+            flags: AtomicU64::new(flags::OWNED),
+        }
+    }
+
+    /// Owns a block that is recorded, of this size. On the thread that allocated it.
+    #[inline]
+    pub(crate) fn of_block(NewBlock { home, address }: NewBlock, bytes: u64) -> Self {
+        Self {
+            owner: ManuallyDrop::new(Owner::Pooled(home)),
+            key: Key::new(Kind::Pooled, address),
             bytes,
             flags: AtomicU64::new(flags::OWNED),
         }
@@ -159,7 +173,7 @@ impl OwnedResource {
     /// Owns nothing: for empty buffers and zero-sized types.
     pub(crate) fn nothing(owner: Owner, kind: Kind) -> Self {
         Self {
-            owner,
+            owner: ManuallyDrop::new(owner),
             key: Key::new(kind, 0),
             bytes: 0,
             flags: AtomicU64::new(flags::DONE),
@@ -201,7 +215,7 @@ impl OwnedResource {
             (owner, _) => owner,
         };
         Self {
-            owner,
+            owner: ManuallyDrop::new(owner),
             key,
             bytes: entry.bytes,
             flags: AtomicU64::new(flags::OWNED),
@@ -218,7 +232,7 @@ impl OwnedResource {
             return Self::new(Owner::Pooled(home), key, entry);
         };
         Self {
-            owner: Owner::Pooled(home),
+            owner: ManuallyDrop::new(Owner::Pooled(home)),
             key,
             bytes: entry.bytes,
             flags: AtomicU64::new(flags::OWNED),
@@ -239,14 +253,14 @@ impl OwnedResource {
         };
         state.registry.escape(self.key, self.bytes);
         state.budget.release(self.key.kind, self.bytes);
-        if let Owner::Pool(both) = &self.owner {
+        if let Owner::Pool(both) = &*self.owner {
             let old = state
                 .escaped_pools()
                 .insert(self.key.address, both.0.clone());
             // Outside the gate and without the lock: a pool may be destroyed here.
             drop(inside);
             drop(old);
-        } else if let Owner::Pooled(home) = &self.owner {
+        } else if let Owner::Pooled(home) = &*self.owner {
             let pools = state.pools_of_cuguard();
             // Other code may use it without the knowledge of the pool.
             home.pool().set_pinned(self.key.address, true);
@@ -271,7 +285,7 @@ impl OwnedResource {
         let (owned, shared) = (flags::OWNED, flags::SHARED_WITH_CUST);
         let order = Ordering::SeqCst;
         let before = self.flags.compare_exchange(owned, shared, order, order);
-        if let (Ok(_), Owner::Pooled(home)) = (before, &self.owner) {
+        if let (Ok(_), Owner::Pooled(home)) = (before, &*self.owner) {
             home.pool().set_pinned(self.key.address, true);
         }
     }
@@ -302,6 +316,7 @@ impl OwnedResource {
         self.owner.state()
     }
 
+    #[inline]
     pub(crate) fn address(&self) -> u64 {
         self.key.address
     }
@@ -352,7 +367,7 @@ impl OwnedResource {
         let state = self.state();
         state.registry.set_deferred(self.key, self.bytes);
         let owned = Self {
-            owner: self.owner.clone(),
+            owner: ManuallyDrop::new(self.owner().clone()),
             key: self.key,
             bytes: self.bytes,
             flags: AtomicU64::new(flags | flags::DEFERRED),
@@ -368,14 +383,6 @@ impl OwnedResource {
     #[inline]
     #[track_caller]
     fn try_free_now(&mut self) -> bool {
-        if let Owner::Pooled(home) = &self.owner {
-            let Some(_inside) = home.state().try_enter() else {
-                return false;
-            };
-            *self.flags.get_mut() = flags::DONE;
-            self.free_in_pool(home);
-            return true;
-        }
         let (state, home) = self.owner.parts();
         let inside = match (self.key.kind, home) {
             (Kind::StreamOrdered, Some(home)) if !home.is_default() => state.try_enter(),
@@ -399,15 +406,35 @@ impl OwnedResource {
         true
     }
 
-    /// Frees a block of a pool, without a driver call. The caller is inside the gate.
-    #[inline]
-    fn free_in_pool(&self, home: &Home) {
+    /// The same for a block of a pool, without a driver call. Not inlined into programs: it is compiled once, with all that
+    /// it calls.
+    ///
+    /// # Safety
+    ///
+    /// If this returns true, the owner is moved out of the resource and must not be used any more, nor be dropped.
+    #[inline(never)]
+    unsafe fn try_free_block(&mut self) -> bool {
+        let Owner::Pooled(home) = &*self.owner else {
+            return false;
+        };
         let state = home.state();
-        state.registry.remove(self.key, self.bytes);
-        home.pool().free(&home.id(), self.key.address, self.bytes);
+        let Some(inside) = state.try_enter() else {
+            return false;
+        };
+        *self.flags.get_mut() = flags::DONE;
+        let key = self.key.known_to_be(Kind::Pooled);
+        state.registry.erase(key, self.bytes);
+        home.free(key.address, self.bytes);
         if state.budget.is_limited() {
             state.budget.release(self.key.kind, self.bytes);
         }
+        drop(inside);
+        // SAFETY: as the caller ensures.
+        let owner = unsafe { ManuallyDrop::take(&mut self.owner) };
+        if let Owner::Pooled(home) = owner {
+            Home::put(home);
+        }
+        true
     }
 
     /// # Safety
@@ -426,8 +453,8 @@ impl OwnedResource {
     /// As [`free`](Self::free).
     #[inline]
     unsafe fn free_on(&self, home: Option<&Arc<StreamState>>) -> result::Result {
-        if let Owner::Pooled(home) = &self.owner {
-            home.pool().free(&home.id(), self.key.address, self.bytes);
+        if let Owner::Pooled(home) = &*self.owner {
+            home.free(self.key.address, self.bytes);
             return Ok(());
         }
         let stream = home.map_or(CUstream::NULL, |home| home.handle());
@@ -493,8 +520,8 @@ impl OwnedResource {
                 return Released::Done(Err(error));
             }
         };
-        // A block of a pool is freed without a driver call.
-        let needs_driver = shared || self.key.kind != Kind::Pooled;
+        // A block of a pool is freed without a driver call, and so ends the guard of a pool.
+        let needs_driver = shared || !matches!(self.key.kind, Kind::Pooled | Kind::Pool);
         if let Err(error) = current
             && error.code == CUresult::NOT_PERMITTED
             && needs_driver
@@ -509,7 +536,7 @@ impl OwnedResource {
             || self.key.kind != Kind::Pooled && self.home().is_some_and(|home| home.is_default())
             || !matches!(
                 self.key.kind,
-                Kind::Device | Kind::StreamOrdered | Kind::Pooled | Kind::Managed
+                Kind::Device | Kind::StreamOrdered | Kind::Pooled | Kind::Managed | Kind::Pool
             );
         let ready = match self.home() {
             _ if needs_context && current.is_err() => current,
@@ -560,6 +587,13 @@ impl Drop for OwnedResource {
     fn drop(&mut self) {
         let done = match *self.flags.get_mut() {
             flags::DONE => true,
+            flags::OWNED if self.key.kind == Kind::Pooled => {
+                // SAFETY: where it returns true, nothing of this is used any more.
+                if unsafe { self.try_free_block() } {
+                    return;
+                }
+                false
+            }
             flags::OWNED => self.try_free_now(),
             _ => false,
         };
@@ -567,5 +601,7 @@ impl Drop for OwnedResource {
         if !done && let Released::NotPermitted(_) = self.release("drop") {
             self.defer(None);
         }
+        // SAFETY: once, and nothing of this is used any more.
+        unsafe { ManuallyDrop::drop(&mut self.owner) };
     }
 }

@@ -30,6 +30,7 @@ pub struct OomPolicy {
     pub(crate) wait: bool,
     pub(crate) wait_at_most: Duration,
     pub(crate) trim: bool,
+    pub(crate) other_processes: bool,
     pub(crate) ask_processes: bool,
     pub(crate) probe_largest: bool,
 }
@@ -53,6 +54,7 @@ impl OomPolicy {
             wait: true,
             wait_at_most: Duration::from_secs(10),
             trim: true,
+            other_processes: true,
             ask_processes: true,
             probe_largest: false,
         }
@@ -65,6 +67,7 @@ impl OomPolicy {
             callbacks: false,
             wait: false,
             trim: false,
+            other_processes: false,
             ..Self::new()
         }
     }
@@ -102,6 +105,14 @@ impl OomPolicy {
     /// Whether pools are trimmed: they return unused memory to the device.
     pub const fn trim(mut self, trim: bool) -> Self {
         self.trim = trim;
+        self
+    }
+
+    /// Whether other processes are asked to have each [`Pool`](crate::Pool) release idle memory of the device, for one second at
+    /// most. It reaches processes of the same user that run with `LEAK_REPORT` turned on; see the
+    /// [guide](crate::guide::pools).
+    pub const fn other_processes(mut self, ask: bool) -> Self {
+        self.other_processes = ask;
         self
     }
 

@@ -119,6 +119,7 @@ impl Driver for PoolDriver {
     type Stream = StreamId;
     type Point = Point;
 
+    #[inline]
     fn stream_id(stream: &StreamId) -> u64 {
         stream.number
     }

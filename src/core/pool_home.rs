@@ -3,21 +3,24 @@
 //! ```text
 //!     Stream guard ─► StreamState ─► Homes ──┐
 //!     OwnedResource ─────────────────────────┼─► Home ─► VirtualPool
-//!     thread ─ ─ ─ ─ ─ ─ ─ (weak) ─ ─ ─ ─ ─ ─┘     └───► StreamState
+//!     thread ─ ─ ─ ─ ─ ─ ─ (weak) ─ ─ ─ ─ ─ ─┤     ├───► StreamState
+//!            └─► Spares ─────────────────────┘     └───► Spares, ThreadCache
 //! ```
 //!
-//! There is one for each thread, pool and stream. A block counts as one reference to it, and no two threads that
-//! allocate change the same counter. The list of a stream keeps them between one block and the next; it is emptied when
-//! the guard of the stream or of the pool is dropped, so that neither outlives its last block.
+//! There is one for each thread, pool and stream. A block has one reference to it, and no two threads that allocate change
+//! the same counter. The list of a stream keeps them between one block and the next, and so do the [`Spares`]; both are
+//! emptied when the guard of the stream or of the pool is dropped, so that neither outlives its last block.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
 
+use cuguard_pool::ThreadCache;
 use cuguard_sync::process;
 
 use super::context_state::ContextState;
 use super::lock::lock;
+use super::pool_spares::Spares;
 use super::pool_stream::StreamId;
 use super::stream_state::StreamState;
 use super::virtual_pool::VirtualPool;
@@ -27,6 +30,12 @@ pub(crate) struct Home {
     /// Dropped first: the stream may be the last reference that keeps the context open.
     pool: Arc<VirtualPool>,
     stream: Arc<StreamState>,
+    /// The stream's, one load nearer.
+    state: Arc<ContextState>,
+    /// Where the thread's freed blocks are. `None` where the thread has no caches.
+    cache: Option<ThreadCache>,
+    /// Shared with the thread, which finds a reference to this there.
+    spares: Arc<Spares>,
 }
 
 impl fmt::Debug for Home {
@@ -46,10 +55,15 @@ impl Default for Homes {
 }
 
 impl Homes {
-    /// Keeps a home for the next block. Not once the guard of the stream is dropped: nothing would empty the list.
-    fn add(&self, home: &Arc<Home>) {
-        if let Some(list) = &mut *lock(&self.0) {
-            list.push(home.clone());
+    /// Keeps a home for the next block, and returns whether it does. Not once the guard of the stream is dropped: nothing
+    /// would empty the list.
+    fn add(&self, home: &Arc<Home>) -> bool {
+        match &mut *lock(&self.0) {
+            Some(list) => {
+                list.push(home.clone());
+                true
+            }
+            None => false,
         }
     }
 
@@ -59,8 +73,11 @@ impl Homes {
             // A thread that does not exist here may hold the lock.
             return;
         }
-        // Dropped without the lock: a pool may be destroyed here.
+        // Without the lock: a pool may be destroyed here.
         let homes = lock(&self.0).take();
+        for home in homes.iter().flatten() {
+            home.spares.end();
+        }
         drop(homes);
     }
 
@@ -85,11 +102,53 @@ impl Homes {
 struct Known {
     pool: u64,
     stream: u64,
+    spares: Arc<Spares>,
     home: Weak<Home>,
 }
 
+impl Known {
+    #[inline]
+    fn is(&self, pool: &VirtualPool, stream: &StreamState) -> bool {
+        self.pool == pool.number() && self.stream == stream.id().number
+    }
+
+    /// A reference to the home, if it is alive.
+    #[inline]
+    fn get(&self) -> Option<Arc<Home>> {
+        self.spares.take().or_else(|| self.home.upgrade())
+    }
+}
+
 /// The homes of a thread.
-struct KnownHomes(Vec<Known>);
+struct KnownHomes {
+    all: Vec<Known>,
+    /// Where a home was found last, by the low bits of its stream's number. Streams are numbered one after the other, so a
+    /// thread that uses a few at a time finds each at once.
+    recent: [Cell<u8>; RECENT],
+}
+
+/// How many positions are remembered.
+const RECENT: usize = 16;
+
+impl KnownHomes {
+    #[inline(always)]
+    fn find(&self, pool: &VirtualPool, stream: &StreamState) -> Option<&Known> {
+        let recent = &self.recent[stream.id().number as usize % RECENT];
+        match self.all.get(usize::from(recent.get())) {
+            Some(known) if known.is(pool, stream) => Some(known),
+            _ => self.search(pool, stream),
+        }
+    }
+
+    #[inline(never)]
+    fn search(&self, pool: &VirtualPool, stream: &StreamState) -> Option<&Known> {
+        let at = self.all.iter().position(|one| one.is(pool, stream))?;
+        // Positions from 256 on are searched for each time.
+        let recent = &self.recent[stream.id().number as usize % RECENT];
+        recent.set(u8::try_from(at).unwrap_or(recent.get()));
+        Some(&self.all[at])
+    }
+}
 
 impl Drop for KnownHomes {
     fn drop(&mut self) {
@@ -98,72 +157,82 @@ impl Drop for KnownHomes {
             return;
         }
         // The thread exits, and allocates no more: no stream keeps them for it.
-        for home in self.0.iter().filter_map(|one| one.home.upgrade()) {
-            home.end();
+        for known in &self.all {
+            if let Some(home) = known.home.upgrade() {
+                home.end();
+            }
+            known.spares.thread_ends();
         }
     }
 }
 
 thread_local! {
-    static KNOWN: RefCell<KnownHomes> = const { RefCell::new(KnownHomes(Vec::new())) };
+    static KNOWN: RefCell<KnownHomes> = const { RefCell::new(KnownHomes {
+        all: Vec::new(),
+        recent: [const { Cell::new(0) }; RECENT],
+    }) };
 }
 
 impl Home {
-    /// The home of the calling thread's blocks of this pool and stream.
-    #[inline]
-    pub(crate) fn find(pool: &Arc<VirtualPool>, stream: &Arc<StreamState>) -> Arc<Self> {
-        let (number, on) = (pool.number(), stream.id().number);
-        let found = KNOWN.try_with(|known| {
-            let known = known.try_borrow().ok()?;
-            // A thread has few; the rest is for `find_slowly`, which moves one to the front.
-            let mut first = known.0.iter().take(4);
-            let known = first.find(|one| one.pool == number && one.stream == on)?;
-            known.home.upgrade()
-        });
-        match found {
-            Ok(Some(home)) => home,
-            _ => Self::find_slowly(pool, stream),
-        }
+    /// The home of the calling thread's blocks of this pool and stream, if it has one. On the hot path of every allocation
+    /// from a pool.
+    #[inline(always)]
+    pub(super) fn known(pool: &VirtualPool, stream: &StreamState) -> Option<Arc<Self>> {
+        let found = KNOWN.try_with(|known| known.try_borrow().ok()?.find(pool, stream)?.get());
+        found.ok()?
     }
 
+    /// The end of a block: the next one of the same thread gets the reference.
+    #[inline(always)]
+    pub(crate) fn put(home: Arc<Self>) {
+        // Where it is not kept, the count changes.
+        drop(Spares::put(home));
+    }
+
+    #[inline]
+    pub(super) fn spares(&self) -> &Arc<Spares> {
+        &self.spares
+    }
+
+    /// The home of the calling thread's blocks of this pool and stream.
+    pub(crate) fn find(pool: &Arc<VirtualPool>, stream: &Arc<StreamState>) -> Arc<Self> {
+        Self::known(pool, stream).unwrap_or_else(|| Self::new(pool, stream))
+    }
+
+    /// A new one.
     #[cold]
-    #[inline(never)]
-    fn find_slowly(pool: &Arc<VirtualPool>, stream: &Arc<StreamState>) -> Arc<Self> {
-        let (number, on) = (pool.number(), stream.id().number);
-        let found = KNOWN.try_with(|known| {
-            let mut known = known.try_borrow_mut().ok()?;
-            known.0.retain(|one| one.home.strong_count() > 0);
-            let is_it = |one: &Known| one.pool == number && one.stream == on;
-            let at = known.0.iter().position(is_it)?;
-            known.0.swap(0, at);
-            known.0[0].home.upgrade()
-        });
-        if let Ok(Some(home)) = found {
-            return home;
-        }
+    fn new(pool: &Arc<VirtualPool>, stream: &Arc<StreamState>) -> Arc<Self> {
         let home = Arc::new(Self {
             pool: pool.clone(),
             stream: stream.clone(),
+            state: stream.state().clone(),
+            cache: pool.thread_cache(&stream.id()),
+            spares: Arc::new(Spares::new()),
         });
-        if pool.add_home(&home) {
-            stream.homes().add(&home);
+        let is_kept = pool.add_home(&home) && stream.homes().add(&home);
+        if !is_kept {
+            // Nothing would end them.
+            home.spares.end();
         }
         // Fails where the thread exits: then the home has one block.
         let _ = KNOWN.try_with(|known| {
             if let Ok(mut known) = known.try_borrow_mut() {
                 let one = Known {
-                    pool: number,
-                    stream: on,
+                    pool: pool.number(),
+                    stream: stream.id().number,
+                    spares: home.spares.clone(),
                     home: Arc::downgrade(&home),
                 };
-                known.0.insert(0, one);
+                known.all.retain(|one| one.home.strong_count() > 0);
+                known.all.push(one);
             }
         });
         home
     }
 
-    /// The guard of the pool is dropped: the stream does not keep this for more blocks.
+    /// The guard of the pool is dropped, or the thread exits: nothing keeps this for more blocks.
     pub(super) fn end(self: &Arc<Self>) {
+        self.spares.end();
         self.stream.homes().remove(self);
     }
 
@@ -179,11 +248,29 @@ impl Home {
 
     #[inline]
     pub(crate) fn state(&self) -> &Arc<ContextState> {
-        self.stream.state()
+        &self.state
     }
 
     #[inline]
     pub(crate) fn id(&self) -> StreamId {
         self.stream.id()
+    }
+
+    /// The address of a block that the thread's cache has. The caller is inside the gate.
+    #[inline(always)]
+    pub(super) fn allocate_cached(&self, bytes: u64) -> Option<u64> {
+        self.pool.allocate_from(self.cache.as_ref()?, bytes)
+    }
+
+    /// Frees a block of this size. Never waits, and makes no driver call. The caller is inside the gate.
+    #[inline(always)]
+    pub(super) fn free(&self, address: u64, bytes: u64) {
+        let is_cached = match &self.cache {
+            Some(cache) => self.pool.free_to(cache, address, bytes),
+            None => false,
+        };
+        if !is_cached {
+            self.pool.free(&self.id(), address, bytes);
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::CUresult;
 use cuguard_pool::{Pool, PoolError, Stats};
-use cuguard_registry::{Key, Kind};
+use cuguard_registry::{Key, Kind, PoolUsage};
 use cuguard_sync::process;
 
 use super::context_state::ContextState;
@@ -16,6 +16,12 @@ use super::lock::lock;
 use super::pool_driver::PoolDriver;
 use super::pool_stream::StreamId;
 use super::virtual_pool::VirtualPool;
+
+/// The size of a page.
+const PAGE: u64 = 2 << 20;
+
+/// How often a snapshot tries to lock a pool, a millisecond apart.
+const USAGE_ATTEMPTS: u32 = 100;
 
 /// Destroys a pool without live blocks, if no stream works on the memory any more. Does not wait.
 fn destroy_if_idle(pool: &Pool<PoolDriver>) -> bool {
@@ -82,14 +88,39 @@ struct Entry {
     /// of a stream that ends, and teardown destroys it.
     pool: Arc<Pool<PoolDriver>>,
     guard: Weak<VirtualPool>,
-    /// For the diagnosis, when the guard is dropped.
+    /// For the diagnosis and for snapshots, when the guard is dropped.
     name: String,
+    number: u64,
+    label: Option<String>,
 }
 
 impl Entry {
     /// Whether its guard and all of its blocks are dropped.
     fn is_orphan(&self) -> bool {
         self.guard.strong_count() == 0
+    }
+
+    /// What it holds, unless another thread works on it for long.
+    fn usage(&self) -> Option<PoolUsage> {
+        let usage = (0..USAGE_ATTEMPTS).find_map(|attempt| {
+            if attempt != 0 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            self.pool.try_usage()
+        })?;
+        let stats = usage.stats;
+        // Freed blocks that threads keep are not in use.
+        let kept = self.pool.cached_by_threads().min(stats.used);
+        let mut pool = PoolUsage::new(self.number);
+        pool.label.clone_from(&self.label);
+        pool.held = stats.held;
+        pool.used = stats.used - kept;
+        pool.cached_by_threads = kept;
+        pool.cached = stats.cached.saturating_add(stats.free_slots);
+        pool.unmapped = stats.idle;
+        pool.pages = stats.held / PAGE;
+        pool.pinned_pages = usage.pinned_pages;
+        Some(pool)
     }
 }
 
@@ -135,6 +166,8 @@ impl PoolList {
             pool: pool.clone(),
             guard: Arc::downgrade(guard),
             name: guard.name(),
+            number: guard.number(),
+            label: guard.label().map(str::to_owned),
         });
         self.any.store(true, Ordering::Release);
     }
@@ -202,6 +235,22 @@ impl PoolList {
         orphans.retain(Entry::is_orphan);
         let of = |one: Entry| (one.name, one.pool.stats());
         orphans.into_iter().map(of).collect()
+    }
+
+    /// What the pools hold, by their numbers, for a snapshot. Does not call the driver, and does not wait long: a pool that
+    /// another thread works on for longer is left out, because a report at exit and one of a process that hangs must be made.
+    pub(crate) fn usage(&self) -> Vec<PoolUsage> {
+        // In a forked child a thread that does not exist may hold a lock.
+        if process::is_forked() {
+            return Vec::new();
+        }
+        let own = self.of_context().map(|pool| pool.number());
+        let mut pools: Vec<_> = self.entries().iter().filter_map(Entry::usage).collect();
+        for pool in &mut pools {
+            pool.of_context = Some(pool.number) == own;
+        }
+        pools.sort_by_key(|pool| pool.number);
+        pools
     }
 
     /// The pool that all buffers of the context come from.

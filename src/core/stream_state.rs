@@ -64,6 +64,7 @@ impl StreamState {
         CUstream(self.owned.into_raw() as usize)
     }
 
+    #[inline]
     pub(crate) fn handle(&self) -> CUstream {
         CUstream(self.owned.address() as usize)
     }
@@ -94,6 +95,7 @@ impl StreamState {
 
     /// Not through `owned`, which would have to match on its owner: this is on the hot path of every stream-ordered
     /// allocation.
+    #[inline]
     pub(crate) fn state(&self) -> &Arc<ContextState> {
         &self.listed.state
     }

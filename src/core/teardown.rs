@@ -208,8 +208,8 @@ impl ContextState {
             if process::is_exiting() {
                 return first.and(Err(Error::ProcessEnding { operation }));
             }
-            // Destroyed with its pool, below.
-            if key.kind == Kind::Pooled {
+            // Pools are destroyed below, and their blocks with them.
+            if matches!(key.kind, Kind::Pooled | Kind::Pool) {
                 pooled.push((key, record));
                 continue;
             }

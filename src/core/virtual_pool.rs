@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::CUresult;
-use cuguard_pool::{Block, Central, Pool, PoolError, Settings, Stats};
+use cuguard_pool::{Block, Central, Pool, PoolError, Settings, Stats, ThreadCache};
 use cuguard_sync::process;
 
 use super::allocate::{Failed, Refused};
@@ -18,6 +18,9 @@ use super::pool_driver::PoolDriver;
 use super::pool_home::Home;
 use super::pool_stream::StreamId;
 use crate::error::{Error, Result};
+
+/// The largest block that threads keep for their next allocation.
+pub(super) const LARGEST_CACHED: u64 = Pool::<PoolDriver>::LARGEST_CACHED;
 
 /// What the builder of a pool provides.
 #[derive(Clone, Debug)]
@@ -32,6 +35,8 @@ pub(crate) struct VirtualPool {
     pool: Arc<Pool<PoolDriver>>,
     /// Not a strong reference: the context has one to its own pool.
     state: Weak<ContextState>,
+    /// Where the state is; no other is there while this keeps its memory.
+    state_address: usize,
     /// Unique for the life of the process.
     number: u64,
     config: PoolConfig,
@@ -57,6 +62,7 @@ impl VirtualPool {
         let pool = Arc::new(Self {
             pool: Arc::new(Pool::new(PoolDriver::new(state), config.settings)),
             state: Arc::downgrade(state),
+            state_address: Arc::as_ptr(state).addr(),
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             config,
             homes: Mutex::new(Some(Vec::new())),
@@ -70,8 +76,13 @@ impl VirtualPool {
     }
 
     #[inline]
-    pub(super) fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.number
+    }
+
+    /// The name that the program gave it.
+    pub(crate) fn label(&self) -> Option<&str> {
+        self.config.label.as_deref()
     }
 
     pub(crate) fn settings(&self) -> &Settings {
@@ -86,8 +97,9 @@ impl VirtualPool {
         }
     }
 
+    #[inline]
     pub(crate) fn is_of(&self, state: &Arc<ContextState>) -> bool {
-        std::ptr::eq(self.state.as_ptr(), Arc::as_ptr(state))
+        self.state_address == Arc::as_ptr(state).addr()
     }
 
     pub(crate) fn state(&self) -> Option<Arc<ContextState>> {
@@ -117,8 +129,18 @@ impl VirtualPool {
         }
     }
 
+    /// The calling thread's cache of the stream.
+    pub(super) fn thread_cache(&self, stream: &StreamId) -> Option<ThreadCache> {
+        self.pool.thread_cache(stream)
+    }
+
+    /// The address of a block that a cache of this pool has. The caller is inside the gate.
+    #[inline(always)]
+    pub(super) fn allocate_from(&self, cache: &ThreadCache, bytes: u64) -> Option<u64> {
+        self.pool.allocate_from(cache, bytes)
+    }
+
     /// Allocates a block. The caller is inside the gate.
-    #[inline]
     pub(crate) fn allocate(
         &self,
         stream: &StreamId,
@@ -127,12 +149,19 @@ impl VirtualPool {
         self.pool.allocate(stream, bytes).map(|block| block.address)
     }
 
+    /// Frees a block of this size into a cache of this pool. False, with nothing done, where it cannot. The caller is inside
+    /// the gate.
+    #[inline(always)]
+    pub(super) fn free_to(&self, cache: &ThreadCache, address: u64, bytes: u64) -> bool {
+        // Relaxed: the owner of a block is ordered after what it was recaptured by.
+        !self.any_recaptured.load(Ordering::Relaxed) && self.pool.free_to(cache, address, bytes)
+    }
+
     /// Frees a block of this size in the order of a stream. Never waits, and makes no driver call. The caller is inside the
     /// gate.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn free(&self, stream: &StreamId, address: u64, bytes: u64) {
         let mut bytes = Central::<PoolDriver>::rounded(bytes);
-        // Relaxed: the owner of a block is ordered after what it was recaptured by.
         if self.any_recaptured.load(Ordering::Relaxed) {
             bytes = self.take_recaptured(address).unwrap_or(bytes);
         }

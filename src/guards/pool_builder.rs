@@ -107,7 +107,7 @@ impl PoolBuilder {
         self
     }
 
-    /// Names the pool in the diagnosis of out-of-memory errors.
+    /// Names the pool in reports, and in the diagnosis of out-of-memory errors.
     ///
     /// ```
     /// let builder = cuguard::Pool::builder().named("activations");

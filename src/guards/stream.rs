@@ -154,6 +154,7 @@ impl Stream {
     }
 
     /// The driver's stream, which the guard and its buffers share.
+    #[inline]
     pub(crate) fn stream_state(&self) -> &Arc<StreamState> {
         &self.shared
     }

@@ -15,6 +15,7 @@
 mod compaction;
 mod frees;
 mod gather;
+mod other_processes;
 mod pools;
 mod probe;
 mod processes;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cuguard_report::oom::{RecoveryResult, RecoveryStep};
 
-use super::{compaction, frees, gather, pools};
+use super::{compaction, frees, gather, other_processes, pools};
 use crate::core::lock::FlagGuard;
 use crate::core::{ContextState, Failed, Refused, Request, deferred};
 use crate::error::{Error, Result};
@@ -82,6 +82,7 @@ fn run_steps(
         (RecoveryStep::Callbacks, policy.callbacks),
         (RecoveryStep::Wait, policy.wait),
         (RecoveryStep::Trim, policy.trim),
+        (RecoveryStep::OtherProcesses, policy.other_processes),
     ];
     let mut results = Vec::new();
     for (step, allowed) in steps.into_iter().filter(|_| !recovering.was_set) {
@@ -101,7 +102,7 @@ fn run_steps(
             Refused::Limit { .. } => step == RecoveryStep::Callbacks,
             Refused::PoolLimit { .. } => {
                 // Its blocks may wait for their streams.
-                step != RecoveryStep::Trim
+                !matches!(step, RecoveryStep::Trim | RecoveryStep::OtherProcesses)
             }
         };
         if allowed && matters {
@@ -151,6 +152,13 @@ fn run_steps(
                     }
                     any
                 }
+                RecoveryStep::OtherProcesses => {
+                    let any = other_processes::release(state);
+                    if any {
+                        try_again();
+                    }
+                    any
+                }
             };
             match outcome {
                 Some(Ok(())) => return Ok(()),
@@ -161,7 +169,10 @@ fn run_steps(
                 result.freed = after.saturating_sub(before);
             }
         }
-        results.push(result);
+        // Mostly there is no such process: the step is shown where one released memory.
+        if result.tried || step != RecoveryStep::OtherProcesses {
+            results.push(result);
+        }
     }
     Err(gather::error(state, request, &refused, results))
 }

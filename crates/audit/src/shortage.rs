@@ -17,6 +17,7 @@ use cuguard_report::oom::{
 use cuguard_report::register_frames;
 use cuguard_sys::{CUdevice, CUmemoryPool, CUresult, pool_attribute};
 
+use crate::end::begin_recording;
 use crate::real::queries;
 use crate::{origin, python, state};
 
@@ -37,6 +38,7 @@ const MAX_SITES: usize = 32;
 #[cold]
 pub(crate) fn refused(function: &'static str, kind: Option<Kind>, bytes: u64) {
     let trace = origin::trace();
+    begin_recording();
     record_out_of_memory(bytes, || trace, state::contexts::current());
     let origin = Origin::from_frames(trace.stack());
     let mut hasher = DefaultHasher::new();

@@ -114,6 +114,25 @@ fn an_allocation_without_memory_is_recorded() {
 }
 
 #[test]
+fn a_launcher_that_allocates_nothing_takes_no_name() {
+    let Some(program) = live_program() else {
+        return;
+    };
+    let folder = subfolder("record-launcher");
+    let run = output(&mut record(
+        &folder.join("rank-%r.cgr"),
+        program,
+        "launcher",
+    ));
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let names = fs::read_dir(&folder).unwrap().flatten();
+    let names: Vec<_> = names.map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["rank-0.cgr"]);
+    let recording = open(&folder.join("rank-0.cgr"));
+    assert_eq!(allocated(&recording), [1 << 20, 3 << 20]);
+}
+
+#[test]
 fn several_processes_have_a_file_each() {
     let Some(program) = live_program() else {
         return;

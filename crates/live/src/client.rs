@@ -3,13 +3,14 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::connect::{connect, send};
 use crate::credentials::credentials;
 use crate::folder;
 use crate::protocol::Request;
@@ -114,6 +115,20 @@ fn folders(paths: &[PathBuf]) -> String {
 /// assert_eq!(error.to_string(), "there is no process 99999999");
 /// ```
 pub fn ask(process: u32, request: Request) -> Result<Vec<String>, AskError> {
+    ask_within(process, request, PATIENCE)
+}
+
+/// As [`ask`], with a limit for the time that it takes.
+///
+/// # Errors
+///
+/// As [`ask`].
+pub fn ask_within(
+    process: u32,
+    request: Request,
+    within: Duration,
+) -> Result<Vec<String>, AskError> {
+    let until = Instant::now() + within;
     let user = user_of(process)?;
     // SAFETY: always succeeds.
     let own = unsafe { libc::geteuid() };
@@ -140,7 +155,8 @@ pub fn ask(process: u32, request: Request) -> Result<Vec<String>, AskError> {
         }
         for server in 0..folder::SERVERS {
             let socket = path.join(folder::socket_name(process, server));
-            match ask_one(&socket, process, user, request) {
+            let left = until.saturating_duration_since(Instant::now());
+            match ask_one(&socket, process, user, request, left) {
                 Ok(Some(reply)) => replies.push(reply),
                 Ok(None) => {}
                 Err(error) => problem = problem.or(Some(error)),
@@ -156,6 +172,50 @@ pub fn ask(process: u32, request: Request) -> Result<Vec<String>, AskError> {
         command,
         looked,
     }))
+}
+
+/// The other processes of this user that have a server, or had one and did not remove it: those whose socket is where this
+/// process would have its own.
+#[must_use]
+pub fn processes() -> Vec<u32> {
+    // SAFETY: always succeeds.
+    let user = unsafe { libc::geteuid() };
+    let folders = folder::candidates(env::var_os("XDG_RUNTIME_DIR"), user);
+    let safe = folders
+        .iter()
+        .filter(|path| folder::check(path, user).is_ok());
+    let mut found: Vec<u32> = safe.flat_map(|path| folder::processes(path)).collect();
+    found.sort_unstable();
+    found.dedup();
+    found.retain(|process| *process != std::process::id());
+    found
+}
+
+/// Sends a request to the [other processes](processes) of this user, one after the other until the time is over, and returns
+/// the replies with their processes. What does not reply is left out.
+///
+/// ```
+/// use std::time::Duration;
+/// use cuguard_live::{Request, ask_others};
+///
+/// for (process, replies) in ask_others(Request::Stats { sites: 0 }, Duration::from_millis(100)) {
+///     println!("{process}: {replies:?}");
+/// }
+/// ```
+#[must_use]
+pub fn ask_others(request: Request, within: Duration) -> Vec<(u32, Vec<String>)> {
+    let until = Instant::now() + within;
+    let mut replies = Vec::new();
+    for process in processes() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        if let Ok(texts) = ask_within(process, request, left) {
+            replies.push((process, texts));
+        }
+    }
+    replies
 }
 
 /// The user that a process runs as.
@@ -226,9 +286,10 @@ fn ask_one(
     process: u32,
     user: u32,
     request: Request,
+    within: Duration,
 ) -> Result<Option<String>, AskError> {
     let failed = |error| AskError::Connection { process, error };
-    let stream = match UnixStream::connect(socket) {
+    let stream = match connect(socket, within) {
         Ok(stream) => stream,
         Err(error) => {
             return match error.kind() {
@@ -241,7 +302,7 @@ fn ask_one(
     if peer.uid != user || u32::try_from(peer.pid) != Ok(process) {
         return Ok(None);
     }
-    match exchange(stream, request, PATIENCE).map_err(failed)? {
+    match exchange(stream, request, within).map_err(failed)? {
         Ok(body) => Ok(Some(body)),
         Err(why) => Err(AskError::Refused { process, why }),
     }
@@ -256,7 +317,7 @@ fn exchange(
 ) -> io::Result<Result<String, String>> {
     let deadline = Instant::now() + patience;
     stream.set_write_timeout(Some(patience))?;
-    stream.write_all(format!("{request}\n").as_bytes())?;
+    send(&stream, format!("{request}\n").as_bytes())?;
     let reply = read_reply(&mut stream, deadline, LONGEST_REPLY)?;
     let reply = String::from_utf8_lossy(&reply);
     let (status, body) = reply.split_once('\n').unwrap_or_default();

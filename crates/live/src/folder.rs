@@ -37,6 +37,13 @@ fn process_of(name: &str) -> Option<u32> {
     process.parse().ok()
 }
 
+/// The processes that have, or had, a socket in a folder.
+pub(crate) fn processes(path: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| process_of(&name)).collect()
+}
+
 /// Creates the folder, unless it exists, and checks it.
 pub(crate) fn prepare(path: &Path, user: u32) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {

@@ -9,7 +9,7 @@
 //! - `folder` is where sockets are: a folder of mode 0700 that belongs to the user, checked on both sides.
 //! - `server` is the thread. It blocks all signals, and a process ends without it.
 //! - `signal` installs the handler, unless the program handles the signal itself.
-//! - `client` finds the socket of a process and sends one request. Both sides check the other's credentials (`SO_PEERCRED`).
+//! - `client` finds the socket of a process, or of all processes of the user, and sends one request. Both sides check the other's credentials (`SO_PEERCRED`).
 //! - `protocol` is what they say to each other: one line to the server, a status line and the body back.
 //!
 //! A process may have several servers: the audit library has one, and so has the crate in the program. The client asks all.
@@ -39,6 +39,7 @@
 //! Nothing here knows the driver, or what a report contains.
 
 pub mod client;
+mod connect;
 mod credentials;
 mod descriptor;
 mod folder;
@@ -48,7 +49,7 @@ mod server;
 mod signal;
 mod threads;
 
-pub use client::{AskError, ask};
+pub use client::{AskError, ask, ask_others, ask_within, processes};
 pub use protocol::{Format, Request};
 pub use running::{is_running, request_report};
 pub use server::{Options, start, stop};
@@ -64,4 +65,10 @@ pub trait Source: Sync {
 
     /// Writes a report of this moment where the settings say.
     fn write_report(&self);
+
+    /// Has pools release the idle memory of the device with this UUID, and returns how many bytes were released. Another thread
+    /// calls the driver for it, and is not waited for long.
+    fn trim(&self, _device: [u8; 16]) -> u64 {
+        0
+    }
 }

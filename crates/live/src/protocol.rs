@@ -37,6 +37,11 @@ pub enum Request {
     },
     /// A report that the process writes where its settings say. The reply is empty.
     Report,
+    /// Pools release the idle memory of a device. The reply is how many bytes.
+    Trim {
+        /// The UUID of the device.
+        device: [u8; 16],
+    },
 }
 
 impl fmt::Display for Request {
@@ -52,6 +57,7 @@ impl fmt::Display for Request {
             }
             Self::Stats { sites } => write!(f, "stats {sites}"),
             Self::Report => f.write_str("report"),
+            Self::Trim { device } => write!(f, "trim {:032x}", u128::from_be_bytes(*device)),
         }
     }
 }
@@ -77,6 +83,9 @@ impl Request {
                 sites: sites.parse().ok().filter(|sites| *sites <= MOST_SITES)?,
             },
             ["report"] => Self::Report,
+            ["trim", device] if device.len() == 32 => Self::Trim {
+                device: u128::from_str_radix(device, 16).ok()?.to_be_bytes(),
+            },
             _ => return None,
         })
     }
@@ -99,6 +108,10 @@ mod tests {
             },
             Request::Stats { sites: 1000 },
             Request::Report,
+            Request::Trim { device: [0; 16] },
+            Request::Trim {
+                device: *b"0123456789abcdef",
+            },
         ] {
             let line = request.to_string();
             assert_eq!(Request::parse(&line), Some(request));
@@ -117,6 +130,9 @@ mod tests {
             "stats 1001",
             "report now",
             "stats  3",
+            "trim",
+            "trim 0",
+            "trim 000000000000000000000000000000zz",
         ] {
             assert_eq!(Request::parse(line), None, "{line:?}");
         }

@@ -245,7 +245,7 @@ fn serve(mut stream: UnixStream, source: &dyn Source) -> io::Result<()> {
         _ => match read_request(&mut stream)? {
             Some(request) => catch_unwind(AssertUnwindSafe(|| reply(request, source)))
                 .map_err(|_| "the report could not be made".to_owned()),
-            None => Err("unknown request; accepted: dump, stats, report".to_owned()),
+            None => Err("unknown request; accepted: dump, stats, report, trim".to_owned()),
         },
     };
     match reply {
@@ -265,6 +265,7 @@ fn reply(request: Request, source: &dyn Source) -> String {
             source.write_report();
             String::new()
         }
+        Request::Trim { device } => format!("{}\n", source.trim(device)),
     }
 }
 

@@ -7,7 +7,7 @@ use crate::hash::FastMap;
 use crate::settings::Settings;
 use crate::size::{self, SMALLEST_RANGE};
 use crate::state::{State, refused};
-use crate::stats::{Compacted, PageUse, Stats};
+use crate::stats::{Compacted, PageUse, Stats, Usage};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -55,6 +55,7 @@ impl<D: Driver> Central<D> {
     }
 
     /// What a block of this size occupies: the [`bytes`](Block::bytes) of its block.
+    #[inline]
     pub const fn rounded(bytes: u64) -> u64 {
         size::rounded(bytes)
     }
@@ -241,6 +242,13 @@ impl<D: Driver> Central<D> {
         self.with(|state| state.stats())
     }
 
+    /// What the pool holds, for reports: also for a thread that must not wait, and where the driver must not be called. `None`
+    /// while another thread holds the lock.
+    pub fn try_usage(&self) -> Option<Usage> {
+        // Frees that came late are not done here: a stream that is dropped with them may call the driver.
+        self.try_lock().map(|state| state.usage())
+    }
+
     /// The physical pages that blocks share, ordered by address.
     pub fn pages(&self) -> Vec<PageUse> {
         self.with(|state| state.page_uses())
@@ -283,8 +291,14 @@ impl<D: Driver> Central<D> {
     /// Whether a block that is about to be freed must not go into a cache. Its pins end, once it is freed.
     #[inline]
     pub(crate) fn is_uncached(&self, address: u64) -> bool {
+        self.any_uncached() && self.take_uncached(address)
+    }
+
+    /// Whether there is any such block.
+    #[inline]
+    pub(crate) fn any_uncached(&self) -> bool {
         // Relaxed: who frees a block is ordered after who pinned it, and after a compaction.
-        self.any_uncached.load(Ordering::Relaxed) && self.take_uncached(address)
+        self.any_uncached.load(Ordering::Relaxed)
     }
 
     #[cold]

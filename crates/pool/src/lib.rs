@@ -108,12 +108,13 @@ mod stats;
 mod streams;
 mod windows;
 
+pub use cache::ThreadCache;
 pub use central::Central;
 pub use driver::Driver;
 pub use error::PoolError;
 pub use pool::Pool;
 pub use settings::Settings;
-pub use stats::{Compacted, PageUse, Stats};
+pub use stats::{Compacted, PageUse, Stats, Usage};
 
 /// A block of a pool: its address and what it occupies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::Block;
-use crate::cache::{Backend, Caches, Class};
+use crate::cache::{Backend, Caches, Class, ThreadCache};
 use crate::central::Central;
 use crate::driver::Driver;
 use crate::error::PoolError;
 use crate::settings::Settings;
-use crate::stats::{Compacted, PageUse, Stats};
+use crate::stats::{Compacted, PageUse, Stats, Usage};
 
 /// A pool of device memory: [`Central`] behind caches of each thread and stream.
 ///
@@ -40,6 +40,9 @@ impl<D: Driver + 'static> Pool<D> {
     /// What the cache of one thread and stream may hold, in bytes.
     pub const CACHE_LIMIT: u64 = crate::cache::LIMIT;
 
+    /// The largest block that caches hold, in bytes.
+    pub const LARGEST_CACHED: u64 = crate::cache::LARGEST;
+
     /// Creates an empty pool. Makes no call of the driver.
     pub fn new(driver: D, settings: Settings) -> Self {
         Self {
@@ -65,6 +68,37 @@ impl<D: Driver + 'static> Pool<D> {
                 bytes: class.bytes(),
             }),
             Err(error) => self.flush_and_allocate(stream, bytes, error),
+        }
+    }
+
+    /// The calling thread's cache of the stream, a new one if need be: for callers that keep it beside what they know of the
+    /// stream, so that [`allocate_from`](Self::allocate_from) and [`free_to`](Self::free_to) need not look for it. `None`
+    /// while the thread's locals are dropped, and once the pool is destroyed.
+    pub fn thread_cache(&self, stream: &D::Stream) -> Option<ThreadCache> {
+        self.caches.thread_cache(stream)
+    }
+
+    /// The address of a block that the cache holds, for a size that may be smaller. `None` if it holds none of this size,
+    /// or if it is another thread's: then [`allocate`](Self::allocate) has one.
+    ///
+    /// The cache is of this pool, and of the stream that the block is for.
+    #[inline(always)]
+    pub fn allocate_from(&self, cache: &ThreadCache, bytes: u64) -> Option<u64> {
+        debug_assert!(self.caches.is_own(cache));
+        cache.pop(Class::of(bytes)?)
+    }
+
+    /// Frees a block into the cache that it was allocated from. `bytes` is the size that was asked for, or what the block
+    /// occupies. False, with nothing done, if the cache has no room for it, if it is another thread's, or if the block is
+    /// pinned: then call [`free`](Self::free).
+    ///
+    /// The cache is of this pool, and of the stream that the block is freed on.
+    #[inline(always)]
+    pub fn free_to(&self, cache: &ThreadCache, address: u64, bytes: u64) -> bool {
+        debug_assert!(self.caches.is_own(cache));
+        match Class::of(bytes) {
+            Some(class) => !self.central().any_uncached() && cache.push(class, address),
+            None => false,
         }
     }
 
@@ -202,6 +236,11 @@ impl<D: Driver + 'static> Pool<D> {
     /// [`cached_by_threads`](Self::cached_by_threads).
     pub fn stats(&self) -> Stats {
         self.central().stats()
+    }
+
+    /// What the pool holds, for reports; see [`Central::try_usage`]. Blocks in caches count as [used](Stats::used).
+    pub fn try_usage(&self) -> Option<Usage> {
+        self.central().try_usage()
     }
 
     /// The blocks in the caches of all threads, in bytes.

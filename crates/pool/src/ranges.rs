@@ -188,6 +188,10 @@ impl Ranges {
         self.slab.len()
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Range> {
+        self.slab.iter().map(|(_, range)| range)
+    }
+
     pub(crate) fn keys(&self) -> Vec<RangeId> {
         self.slab.keys()
     }

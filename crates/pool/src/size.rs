@@ -22,6 +22,7 @@ const LAST_STEPPED: u64 = 64 << 10;
 
 /// What a block of this size occupies: a multiple of 512 bytes up to 4 KiB, eight steps a doubling up to 64 KiB, then a
 /// multiple of 16 KiB. A block of 0 bytes occupies 512.
+#[inline]
 pub const fn rounded(bytes: u64) -> u64 {
     if bytes == 0 {
         FINE

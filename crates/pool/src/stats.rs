@@ -38,6 +38,16 @@ pub struct Stats {
     pub merged_windows: u64,
 }
 
+/// What a pool holds, for reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Usage {
+    /// How much, and what for.
+    pub stats: Stats,
+    /// Physical pages that must stay behind their addresses.
+    pub pinned_pages: u64,
+}
+
 /// The use of one physical page that blocks share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -11,6 +11,8 @@ use std::sync::{LazyLock, PoisonError, RwLock};
 
 use dashmap::{DashMap, Entry};
 
+use cuguard_stack::Remembered;
+
 use crate::hash::{BuildMixHasher, SHARDS, mix};
 use crate::kind::Level;
 use crate::origin::Origin;
@@ -76,7 +78,9 @@ const CACHED: usize = 64;
 thread_local! {
     static CACHE: [Cell<Option<&'static CallSite>>; CACHED] =
         const { [const { Cell::new(None) }; CACHED] };
-    /// Stacks are captured into this. A local array would have to be cleared each time.
+    /// The call sites of stacks that the thread was on before, which it recognizes without a walk.
+    static STACKS: RefCell<Option<Stacks>> = const { RefCell::new(None) };
+    /// Other stacks are captured into this. A local array would have to be cleared each time.
     static FRAMES: RefCell<[usize; CAPACITY]> = const { RefCell::new([0; CAPACITY]) };
 }
 
@@ -99,15 +103,60 @@ pub(crate) fn intern(
     }
 }
 
+/// The call sites of stacks of one thread.
+struct Stacks {
+    /// How many frames each has at most.
+    depth: usize,
+    call_sites: Remembered<Option<&'static CallSite>>,
+}
+
 /// Interns the calling stack, `depth` frames of it.
 pub(crate) fn intern_stack(
     site: Option<&'static Location<'static>>,
     type_name: &'static str,
     depth: usize,
 ) -> CallSiteId {
+    let depth = depth.clamp(1, MAX_DEPTH) + OWN_FRAMES;
+    let remembered = STACKS.try_with(|stacks| {
+        let mut stacks = stacks.try_borrow_mut().ok()?;
+        let stacks = stacks.get_or_insert_with(|| Stacks {
+            depth,
+            call_sites: Remembered::new(depth),
+        });
+        if stacks.depth != depth {
+            // Another context's. One is enough: most programs have one depth.
+            return None;
+        }
+        let known = stacks.call_sites.capture(|stack| {
+            intern_call_site(&CallSiteRef {
+                site,
+                type_name,
+                stack,
+            })
+        });
+        // The compiler may have merged the calls of two lines, or of two types, into one.
+        known.filter(|known| {
+            known.site.map(std::ptr::from_ref) == site.map(std::ptr::from_ref)
+                && std::ptr::eq(known.type_name, type_name)
+        })
+    });
+    match remembered {
+        Ok(Some(known)) => known.id,
+        _ => intern_walked(site, type_name, depth),
+    }
+}
+
+/// The same by a walk.
+#[cold]
+#[inline(never)]
+fn intern_walked(
+    site: Option<&'static Location<'static>>,
+    type_name: &'static str,
+    depth: usize,
+) -> CallSiteId {
     let capture = |frames: &mut [usize; CAPACITY]| {
         // Addresses only; reports resolve them.
-        let count = cuguard_stack::capture(&mut frames[..depth.clamp(1, MAX_DEPTH) + OWN_FRAMES]);
+        let count = cuguard_stack::capture(&mut frames[..depth]);
         intern_ref(&CallSiteRef {
             site,
             type_name,
@@ -313,6 +362,43 @@ mod tests {
         assert_eq!(ids[1], ids[2]);
         assert_ne!(allocate(), ids[0]);
         assert!(get(ids[0]).unwrap().stack.len() > 5);
+    }
+
+    /// The stack is the same, so the thread recognizes it; line, type and depth are what the caller passes.
+    #[test]
+    fn a_remembered_stack_is_one_of_its_line_its_type_and_its_depth() {
+        #[inline(never)]
+        fn allocate(
+            here: &'static Location<'static>,
+            type_name: &'static str,
+            depth: usize,
+        ) -> u32 {
+            std::hint::black_box(intern_stack(Some(here), type_name, depth))
+        }
+        let lines = [Location::caller(), Location::caller()];
+        let cases = [
+            (lines[0], "f32", 64),
+            (lines[1], "f32", 64),
+            (lines[0], "f64", 64),
+            (lines[0], "f32", 3),
+        ];
+        // `black_box`, because otherwise the compiler unrolls the loops.
+        let round = || -> Vec<u32> {
+            let all = std::hint::black_box(&cases[..]).iter();
+            all.map(|(here, type_name, depth)| allocate(here, type_name, *depth))
+                .collect()
+        };
+        let rounds = 0..std::hint::black_box(4);
+        let rounds: Vec<Vec<u32>> = rounds.map(|_| round()).collect();
+        assert!(rounds.iter().all(|ids| *ids == rounds[0]), "{rounds:?}");
+        for (id, (here, type_name, depth)) in rounds[0].iter().zip(cases) {
+            let found = get(*id).unwrap();
+            assert_eq!((found.site, found.type_name), (Some(here), type_name));
+            assert!(found.stack.len() <= depth + OWN_FRAMES);
+        }
+        let stack = |index: usize| &get(rounds[0][index]).unwrap().stack;
+        assert_eq!(stack(0), stack(1));
+        assert_eq!(stack(0), stack(2));
     }
 
     #[test]

@@ -1,13 +1,9 @@
 //! Counts and bytes by kind, at every level.
 //!
-//! Both are per thread and summed when they are read; see [`LiveBytes`] for the peak.
+//! Both are per thread and summed when they are read: see [`LiveBytes`].
 
 use std::iter::Sum;
 use std::ops::{AddAssign, SubAssign};
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
-
-use cuguard_sync::PerThread;
 
 use crate::kind::Kind;
 use crate::live_bytes::LiveBytes;
@@ -89,74 +85,39 @@ impl Totals {
     }
 }
 
-/// How many of each kind one slot allocated and freed. Another thread may free what this one allocated,
-/// so only the sums over all slots are meaningful.
-#[derive(Debug, Default)]
-struct Tally {
-    allocated: [AtomicU64; Kind::COUNT],
-    freed: [AtomicU64; Kind::COUNT],
-}
-
 /// The counters of one context. Relaxed throughout: nothing is published through them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    tallies: PerThread<Tally>,
     bytes: [LiveBytes; Kind::COUNT],
 }
 
 impl Counters {
     /// Counts an allocation. Returns how many of the kind this slot had allocated before.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn add(&self, kind: Kind, bytes: u64) -> u64 {
-        self.add_bytes(kind, bytes);
-        self.tallies
-            .slot()
-            .add(|tally| &tally.allocated[kind.index()], 1)
-    }
-
-    #[inline]
-    fn add_bytes(&self, kind: Kind, bytes: u64) {
-        if bytes != 0 {
-            self.bytes[kind.index()].add(bytes);
-        }
+        self.bytes[kind.index()].add(bytes)
     }
 
     /// Counts a free.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn sub(&self, kind: Kind, bytes: u64) {
-        self.add_freed(kind, 1);
-        if bytes != 0 {
-            self.bytes[kind.index()].sub(bytes);
-        }
+        self.bytes[kind.index()].sub(bytes);
     }
 
     /// Undoes a [`sub`](Self::sub).
     #[cold]
     pub(crate) fn restore(&self, kind: Kind, bytes: u64) {
-        self.add_bytes(kind, bytes);
-        self.add_freed(kind, 1_u64.wrapping_neg());
-    }
-
-    #[inline]
-    fn add_freed(&self, kind: Kind, number: u64) {
-        let slot = self.tallies.slot();
-        slot.add(|tally| &tally.freed[kind.index()], number);
+        self.bytes[kind.index()].restore(bytes);
     }
 
     pub(crate) fn totals(&self, kind: Kind) -> Totals {
-        let index = kind.index();
-        // Read first: otherwise a resource that is allocated and freed in between counts as freed only.
-        let freed = sum(self.tallies.all().map(|tally| &tally.freed[index]));
-        let allocated = sum(self.tallies.all().map(|tally| &tally.allocated[index]));
-        let bytes = self.bytes[index].live();
+        let of_kind = &self.bytes[kind.index()];
+        let (allocated, count) = of_kind.counts();
+        let bytes = of_kind.live();
         Totals {
-            // Never below zero, also where something was removed twice. What was put back under another kind
-            // was freed less often than never.
-            count: Some(allocated.wrapping_sub(freed))
-                .filter(|count| *count <= i64::MAX as u64)
-                .unwrap_or(0),
+            count,
             bytes,
-            peak_bytes: self.bytes[index].peak().max(bytes),
+            peak_bytes: of_kind.peak().max(bytes),
             allocated,
         }
     }
@@ -198,10 +159,6 @@ impl Counters {
         });
         live.sum()
     }
-}
-
-fn sum<'a>(counts: impl Iterator<Item = &'a AtomicU64>) -> u64 {
-    counts.fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed)))
 }
 
 #[cfg(test)]

@@ -50,8 +50,10 @@ pub enum Kind {
     Event,
     /// A loaded module.
     Module,
-    /// A memory pool that the program created.
+    /// A memory pool of the driver that the program created.
     MemoryPool,
+    /// A pool of cuguard. What it holds is in [`Snapshot::pools`](crate::Snapshot::pools).
+    Pool,
     /// Access of this context to the memory of a context on another device.
     PeerAccess,
     /// A graph.
@@ -93,6 +95,7 @@ impl Kind {
         Self::Event,
         Self::Module,
         Self::MemoryPool,
+        Self::Pool,
         Self::PeerAccess,
         Self::Graph,
         Self::GraphExec,
@@ -167,6 +170,7 @@ impl Kind {
         ("event", "event"),
         ("module", "module"),
         ("memory_pool", "memory pool"),
+        ("pool", "pool"),
         ("peer_access", "peer access"),
         ("graph", "graph"),
         ("graph_exec", "executable graph"),
@@ -188,6 +192,7 @@ impl Kind {
 
     /// Its index in arrays by kind.
     #[must_use]
+    #[inline]
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -201,7 +206,7 @@ impl Kind {
             Self::Event => 3,
             Self::Stream => 4,
             Self::Module => 5,
-            Self::MemoryPool => 6,
+            Self::MemoryPool | Self::Pool => 6,
             _ => 2,
         }
     }

@@ -50,6 +50,7 @@ mod observe;
 mod origin;
 mod pages;
 mod peak;
+mod pool_usage;
 mod presence;
 mod recent;
 #[cfg(test)]
@@ -80,6 +81,7 @@ pub use late::Late;
 pub use origin::{Origin, Site};
 pub use pages::{PAGE, PageUse, SharedPages};
 pub use peak::PeakWatch;
+pub use pool_usage::PoolUsage;
 pub use record::{Entry, Key, Record, Removed};
 pub use recorder::{
     end_recording, record_context_created, record_context_ended, record_out_of_memory,

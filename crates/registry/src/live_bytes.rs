@@ -1,6 +1,6 @@
-//! The live bytes of one kind, and the most that were alive at one time.
+//! How many resources of one kind are alive, their bytes, and the most bytes that were alive at one time.
 //!
-//! Every thread counts its own bytes, allocated and freed. The peak needs the sum of all at every moment, so there is one
+//! Every thread counts its own, allocated and freed. The peak needs the sum of all at every moment, so there is one
 //! number for all threads as well, the *bound*. It is kept in one of three ways:
 //!
 //! | threads | the bound | the peak |
@@ -41,9 +41,13 @@ impl Default for LiveBytes {
     }
 }
 
-/// The bytes of one slot. Another thread may free what this one allocated, so only sums are meaningful.
+/// What one slot counts. Another thread may free what this one allocated, so only sums are meaningful.
 #[derive(Debug, Default)]
 struct OfThread {
+    /// How many.
+    allocations: AtomicU64,
+    frees: AtomicU64,
+    /// Their bytes.
     allocated: AtomicU64,
     freed: AtomicU64,
     /// Its part of the bound: at least what it allocated less what it freed, and wrapping as that is.
@@ -79,19 +83,63 @@ struct Shared {
 }
 
 impl LiveBytes {
+    /// Counts an allocation. Returns how many the calling thread's slot had counted before.
+    #[inline(always)]
+    pub(crate) fn add(&self, bytes: u64) -> u64 {
+        let slot = self.threads.slot();
+        self.add_bytes(&slot, bytes);
+        slot.add(|one| &one.allocations, 1)
+    }
+
+    /// Counts a free.
+    #[inline(always)]
+    pub(crate) fn sub(&self, bytes: u64) {
+        let slot = self.threads.slot();
+        slot.add(|one| &one.frees, 1);
+        let count = |one: &OfThread| {
+            let freed = one.freed.load(Relaxed).wrapping_add(bytes);
+            one.freed.store(freed, Relaxed);
+            one.allocated.load(Relaxed).wrapping_sub(freed)
+        };
+        if bytes != 0 && !self.count_alone(&slot, count) {
+            self.sub_shared(&slot, bytes);
+        }
+    }
+
+    /// Undoes a [`sub`](Self::sub).
+    pub(crate) fn restore(&self, bytes: u64) {
+        let slot = self.threads.slot();
+        self.add_bytes(&slot, bytes);
+        slot.add(|one| &one.frees, 1_u64.wrapping_neg());
+    }
+
+    #[inline(always)]
+    fn add_bytes(&self, slot: &Slot<'_, OfThread>, bytes: u64) {
+        let count = |one: &OfThread| {
+            let allocated = one.allocated.load(Relaxed).wrapping_add(bytes);
+            one.allocated.store(allocated, Relaxed);
+            allocated.wrapping_sub(one.freed.load(Relaxed))
+        };
+        if bytes != 0 && !self.count_alone(slot, count) {
+            self.add_shared(slot, bytes);
+        }
+    }
+
     /// Counts with `count`, which changes one of the slot's numbers and returns what the slot has alive then, if only one thread
-    /// ever counted.
-    #[inline]
-    fn count_alone(&self, count: impl FnOnce(&Slot<'_, OfThread>) -> u64) -> bool {
+    /// ever counted. Else returns false.
+    #[inline(always)]
+    fn count_alone(&self, slot: &Slot<'_, OfThread>, count: impl FnOnce(&OfThread) -> u64) -> bool {
         if self.is_shared.load(Acquire) {
             return false;
         }
-        let slot = self.threads.slot();
-        if let (Some(mut alone), Some((index, _))) = (self.alone.enter(), slot.exclusive()) {
+        if let (Some(mut alone), Some((index, one))) = (self.alone.enter(), slot.exclusive()) {
+            let is_known = *alone == Some(index);
             // Again, inside: what has shared it meanwhile has read what this slot has alive.
-            if !self.is_shared.load(Relaxed) && alone.is_none_or(|known| known == index) {
-                *alone = Some(index);
-                let live = count(&slot);
+            if !self.is_shared.load(Relaxed) && (is_known || alone.is_none()) {
+                if !is_known {
+                    *alone = Some(index);
+                }
+                let live = count(one);
                 self.shared.bound.store(live, Relaxed);
                 if self.shared.peak.load(Relaxed) < live && not_below_zero(live) != 0 {
                     self.shared.peak.store(live, Relaxed);
@@ -123,15 +171,8 @@ impl LiveBytes {
         }
     }
 
-    #[inline]
-    pub(crate) fn add(&self, bytes: u64) {
-        if self.count_alone(|slot| {
-            let allocated = slot.add(|one| &one.allocated, bytes).wrapping_add(bytes);
-            allocated.wrapping_sub(slot.value().freed.load(Relaxed))
-        }) {
-            return;
-        }
-        let slot = self.threads.slot();
+    #[inline(never)]
+    fn add_shared(&self, slot: &Slot<'_, OfThread>, bytes: u64) {
         let allocated = slot.add(|one| &one.allocated, bytes).wrapping_add(bytes);
         let Some((index, one)) = slot.exclusive() else {
             return self.shared.raise(bytes);
@@ -147,15 +188,8 @@ impl LiveBytes {
         }
     }
 
-    #[inline]
-    pub(crate) fn sub(&self, bytes: u64) {
-        if self.count_alone(|slot| {
-            let freed = slot.add(|one| &one.freed, bytes).wrapping_add(bytes);
-            slot.value().allocated.load(Relaxed).wrapping_sub(freed)
-        }) {
-            return;
-        }
-        let slot = self.threads.slot();
+    #[inline(never)]
+    fn sub_shared(&self, slot: &Slot<'_, OfThread>, bytes: u64) {
         let freed = slot.add(|one| &one.freed, bytes).wrapping_add(bytes);
         let Some((index, one)) = slot.exclusive() else {
             self.shared.bound.fetch_sub(bytes, Relaxed);
@@ -171,6 +205,16 @@ impl LiveBytes {
             self.shared.bound.fetch_sub(unused, Relaxed);
             self.shared.note_slot(index);
         }
+    }
+
+    /// How many were allocated, and how many of them are alive, each since the start.
+    pub(crate) fn counts(&self) -> (u64, u64) {
+        // Read first: otherwise a resource that is allocated and freed in between counts as freed only.
+        let frees = sum(self.threads.all().map(|one| &one.frees));
+        let allocations = sum(self.threads.all().map(|one| &one.allocations));
+        // What was put back under another kind was freed less often than never.
+        let live = not_below_zero(allocations.wrapping_sub(frees));
+        (allocations, live)
     }
 
     /// What is alive. Never below zero, also where something was removed twice.

@@ -125,20 +125,20 @@ impl RecentRecords {
         is_open.then_some(own)
     }
 
-    /// Inserts a record of the calling thread. Returns it if it belongs into the table. A record that
-    /// must make room goes to `table`.
-    #[inline]
+    /// Inserts a record of the calling thread. Returns false if it belongs into the table. A record that must make room
+    /// goes to `table`.
+    #[inline(always)]
     pub(crate) fn insert(
         &self,
         key: Key,
-        record: Record,
-        table: impl FnOnce(Key, Record),
-    ) -> Option<Record> {
+        record: [u64; WORDS],
+        table: impl FnOnce(Key, [u64; WORDS]),
+    ) -> bool {
         let (Some(word), Some(own)) = (to_word(key), self.own(key)) else {
-            return Some(record);
+            return false;
         };
         own.push(word, record, table);
-        None
+        true
     }
 
     /// Inserts a record under a key by address. Returns the record that the calling thread had under this key, which was
@@ -157,11 +157,12 @@ impl RecentRecords {
         let old = buffer.position(|known| known == word);
         let old = old.map(|index| {
             let old = buffer.record(index);
-            buffer.put(index, word, record);
+            buffer.put(index, word, record.to_words());
             old
         });
         if old.is_none() {
-            own.push(word, record, table);
+            let table = |key, words| table(key, Record::from_words(words));
+            own.push(word, record.to_words(), table);
         }
         Ok(old)
     }
@@ -211,24 +212,17 @@ impl RecentRecords {
         let Some(own) = self.own(key) else {
             return self.not_own(key);
         };
-        let Some(word) = to_word(key) else {
-            return Removed::InTable;
-        };
-        let buffer = own.buffer;
-        // Mostly the newest is freed first.
-        let newest = buffer.next.load(Ordering::Relaxed) + CAPACITY - 1;
-        for back in 0..CAPACITY {
-            let index = (newest - back) % CAPACITY;
-            if buffer.keys[index].load(Ordering::Relaxed) == word {
-                let record = buffer.record(index);
-                buffer.keys[index].store(0, Ordering::Relaxed);
-                if back == 0 {
-                    buffer.next.store(index, Ordering::Relaxed);
-                }
-                return Removed::Record(record);
-            }
+        match own.remove(key, |index| own.buffer.record(index)) {
+            Some(record) => Removed::Record(record),
+            None => Removed::InTable,
         }
-        Removed::InTable
+    }
+
+    /// Removes a record, and returns its size. `None` if it is not in the calling thread's buffer.
+    #[inline]
+    pub(crate) fn erase(&self, key: Key) -> Option<u64> {
+        let own = self.own(key)?;
+        own.remove(key, |index| own.buffer.bytes(index))
     }
 
     #[inline(never)]
@@ -280,15 +274,35 @@ impl RecentRecords {
 }
 
 impl OwnBuffer<'_> {
+    /// Removes a record, after `read` has read it.
+    #[inline]
+    fn remove<R>(&self, key: Key, read: impl FnOnce(usize) -> R) -> Option<R> {
+        let (buffer, word) = (self.buffer, to_word(key)?);
+        // Mostly the newest is freed first.
+        let newest = buffer.next.load(Ordering::Relaxed) + CAPACITY - 1;
+        for back in 0..CAPACITY {
+            let index = (newest - back) % CAPACITY;
+            if buffer.keys[index].load(Ordering::Relaxed) == word {
+                let result = read(index);
+                buffer.keys[index].store(0, Ordering::Relaxed);
+                if back == 0 {
+                    buffer.next.store(index, Ordering::Relaxed);
+                }
+                return Some(result);
+            }
+        }
+        None
+    }
+
     /// Adds a record. One that must make room goes to `table`.
     #[inline]
-    fn push(&self, word: u64, record: Record, table: impl FnOnce(Key, Record)) {
+    fn push(&self, word: u64, record: [u64; WORDS], table: impl FnOnce(Key, [u64; WORDS])) {
         let buffer = self.buffer;
         let next = buffer.next.load(Ordering::Relaxed) % CAPACITY;
         if buffer.keys[next].load(Ordering::Relaxed) != 0
             && let Some((old, record)) = buffer.get(next, self.slot)
         {
-            table(old, record);
+            table(old, record.to_words());
         }
         buffer.put(next, word, record);
         buffer.next.store(next + 1, Ordering::Relaxed);
@@ -330,11 +344,17 @@ impl Buffer {
     }
 
     #[inline]
-    fn put(&self, index: usize, word: u64, record: Record) {
-        for (to, from) in self.records[index].iter().zip(record.to_words()) {
+    fn put(&self, index: usize, word: u64, record: [u64; WORDS]) {
+        for (to, from) in self.records[index].iter().zip(record) {
             to.store(from, Ordering::Relaxed);
         }
         self.keys[index].store(word, Ordering::Release);
+    }
+
+    /// The size in a record.
+    #[inline]
+    fn bytes(&self, index: usize) -> u64 {
+        Record::bytes_in(|word| self.records[index][word].load(Ordering::Relaxed))
     }
 
     #[inline]

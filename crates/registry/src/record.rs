@@ -78,6 +78,18 @@ impl Key {
         self.slot & BY_ADDRESS != 0
     }
 
+    /// The same key, of a kind that the caller knows it has. The fields are read one by one: the compiler copies a key that was
+    /// just written by its fields as a whole, which stalls store forwarding.
+    #[must_use]
+    #[inline(always)]
+    pub fn known_to_be(&self, kind: Kind) -> Self {
+        Self {
+            kind,
+            slot: self.slot,
+            address: self.address,
+        }
+    }
+
     /// The same resource, whichever thread allocated it.
     pub(crate) fn any_slot(self) -> Self {
         Self { slot: 0, ..self }
@@ -139,20 +151,35 @@ pub struct Record {
 // costs at most 130 bytes.
 const _: () = assert!(size_of::<Record>() == 40 && size_of::<Key>() == 16);
 
+/// The time, for [`Record::created`].
+#[inline(always)]
+fn now() -> u64 {
+    clock::nanoseconds() & !FLAGS
+}
+
+/// Two numbers in one word of a record.
+#[inline(always)]
+fn join(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
 /// The size of a record in words.
 pub(crate) const WORDS: usize = size_of::<Record>() / size_of::<u64>();
 
 impl Record {
     /// Created now, by the caller.
-    #[inline]
+    #[cfg(test)]
     pub(crate) fn new(bytes: u64, stream: u64, call_site: CallSiteId) -> Self {
-        Self {
-            stream,
-            call_site,
-            thread: caller::thread(),
-            scope: caller::scope(),
-            ..Self::unknown(bytes)
-        }
+        Self::from_words(Self::new_words(bytes, stream, call_site))
+    }
+
+    /// The words of a record that is created now, by the caller. In registers: a record in memory would be written by its
+    /// fields and read by words, which stalls store forwarding.
+    #[inline(always)]
+    pub(crate) fn new_words(bytes: u64, stream: u64, call_site: CallSiteId) -> [u64; WORDS] {
+        let origin = join(call_site, caller::thread());
+        let label = join(caller::scope(), 0);
+        [bytes, stream, now(), origin, label]
     }
 
     /// A resource of which only the size is known.
@@ -161,7 +188,7 @@ impl Record {
         Self {
             bytes,
             stream: 0,
-            created: clock::nanoseconds() & !FLAGS,
+            created: now(),
             call_site: 0,
             thread: 0,
             scope: 0,
@@ -198,7 +225,6 @@ impl Record {
 
     #[inline]
     pub(crate) fn to_words(self) -> [u64; WORDS] {
-        let join = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let (origin, label) = (
             join(self.call_site, self.thread),
             join(self.scope, self.name),
@@ -217,6 +243,12 @@ impl Record {
             scope: label as u32,
             name: (label >> 32) as u32,
         }
+    }
+
+    /// [`bytes`](Self::bytes) of the record with these words.
+    #[inline]
+    pub(crate) fn bytes_in(words: impl FnOnce(usize) -> u64) -> u64 {
+        words(0)
     }
 
     /// Its size; 0 for handles.

@@ -158,7 +158,7 @@ impl Registry {
     ///
     /// An escaped address that appears again was freed by its new owner, and its old record is removed.
     /// An address that was freed without its guard is noticed when the table gets its second record.
-    #[inline]
+    #[inline(always)]
     pub fn insert_at(&self, site: &'static Location<'static>, key: Key, entry: Entry) {
         let nth = self.counters.add(key.kind, entry.bytes);
         // All that level *counts* does, and so without a call.
@@ -202,13 +202,13 @@ impl Registry {
         }
         set(&self.ever_recorded);
         let call_site = call_site::intern(site, type_name, level, self.depth);
-        let record = Record::new(bytes, stream, call_site);
+        let words = Record::new_words(bytes, stream, call_site);
         if recorder::is_on() {
-            recorder::allocated(self.context(), key, &record);
+            recorder::allocated(self.context(), key, &Record::from_words(words));
         }
-        let put = |key, record| self.put(key, record);
-        if let Some(record) = self.recent.insert(key, record, put) {
-            self.put(key, record);
+        let put = |key, words| self.put(key, Record::from_words(words));
+        if !self.recent.insert(key, words, put) {
+            put(key, words);
         }
         if flags & WATCHED != 0 {
             self.observe_peak();
@@ -260,7 +260,7 @@ impl Registry {
 
     /// Removes a resource that is about to be freed. `bytes` is its size as the guard knows it, for a
     /// resource without a record.
-    #[inline]
+    #[inline(always)]
     pub fn remove(&self, key: Key, bytes: u64) -> Option<Record> {
         if self.ever_recorded.load(Relaxed) {
             return self.remove_record(key, bytes);
@@ -269,6 +269,46 @@ impl Registry {
             self.counters.sub(key.kind, bytes);
         }
         None
+    }
+
+    /// As [`remove`](Self::remove), for a free that cannot fail: nothing reads the record any more.
+    ///
+    /// ```
+    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    /// use std::panic::Location;
+    ///
+    /// let registry = Registry::new(Level::Sites, 32);
+    /// let key = Key::new(Kind::Pooled, 0x7f00_0000_0000);
+    /// let entry = Entry { bytes: 4096, type_name: "u8", stream: 0 };
+    /// registry.insert_at(Location::caller(), key, entry);
+    /// registry.erase(key, 4096);
+    /// assert!(registry.live().is_zero());
+    /// ```
+    #[inline(always)]
+    pub fn erase(&self, key: Key, bytes: u64) {
+        if self.ever_recorded.load(Relaxed) {
+            self.erase_record(key.kind, key.slot, key.address, bytes);
+        } else if self.ever_unrecorded.load(Relaxed) {
+            self.counters.sub(key.kind, bytes);
+        }
+    }
+
+    /// Takes the fields of a [`Key`] one by one, which are in registers then.
+    #[inline(never)]
+    fn erase_record(&self, kind: Kind, slot: u32, address: u64, bytes: u64) {
+        let key = Key {
+            kind,
+            slot,
+            address,
+        };
+        let erased = match recorder::is_on() || key.is_by_address() {
+            true => None,
+            false => self.recent.erase(key),
+        };
+        match erased {
+            Some(bytes) => self.counters.sub(key.kind, bytes),
+            None => drop(self.remove_record(key, bytes)),
+        }
     }
 
     #[inline(never)]

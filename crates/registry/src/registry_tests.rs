@@ -36,6 +36,41 @@ fn what_is_inserted_is_found_and_counted() {
     assert_eq!(registry.live(), Amount::new(1, 20));
 }
 
+/// A record is erased wherever it is: among the newest of the thread, in the table, among those of another thread; and what
+/// has none is counted.
+#[test]
+fn what_is_erased_is_counted() {
+    let own = |address| Key::new(Kind::Pooled, address);
+    for level in [Level::Counts, Level::Sites, Level::Stacks] {
+        let registry = Registry::new(level, 8);
+        let keys: Vec<Key> = (1..=50).map(own).collect();
+        keys.iter().for_each(|key| registry.insert(*key, entry(10)));
+        assert_eq!(registry.live(), Amount::new(50, 500));
+        registry.erase(keys[49], 10);
+        registry.erase(keys[0], 10);
+        assert_eq!(registry.live(), Amount::new(48, 480));
+        thread::scope(|scope| {
+            let erase = || keys[1..49].iter().for_each(|key| registry.erase(*key, 10));
+            scope.spawn(erase);
+        });
+        assert!(registry.live().is_zero(), "{level:?}");
+        assert!(registry.drain().is_empty(), "{level:?}");
+    }
+}
+
+/// The size that was recorded counts, as in [`Registry::remove`].
+#[test]
+fn what_is_erased_has_the_size_that_was_recorded() {
+    let registry = Registry::new(Level::Sites, 8);
+    let key = Key::new(Kind::Pooled, 1);
+    registry.insert(key, entry(10));
+    registry.erase(key, 7);
+    assert!(registry.live().is_zero());
+    // It is not there twice.
+    registry.erase(key, 10);
+    assert!(registry.live().is_zero());
+}
+
 #[test]
 fn the_same_number_is_another_resource_of_another_kind() {
     let registry = Registry::new(Level::Sites, 8);

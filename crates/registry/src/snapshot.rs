@@ -7,6 +7,7 @@ use crate::counters::{Amount, Totals};
 use crate::group::Group;
 use crate::kind::{Kind, Level};
 use crate::origin::{Origin, Site};
+use crate::pool_usage::PoolUsage;
 
 /// What a context holds at one moment: live resources with their call sites, escaped ones, failed frees.
 ///
@@ -41,6 +42,8 @@ pub struct Snapshot {
     pub taken_at: Duration,
     /// Figures by kind, for kinds that were ever allocated.
     pub totals: Vec<(Kind, Totals)>,
+    /// The pools of cuguard that are alive, and what they hold.
+    pub pools: Vec<PoolUsage>,
     /// Resources that are alive and have not escaped. At the end of a context these are the leaks.
     pub live: Vec<Group>,
     /// Live resources without a record, because they were allocated at [`Level::Counts`] or no sample
@@ -74,6 +77,7 @@ impl Default for Snapshot {
             sample: 1,
             taken_at: Duration::ZERO,
             totals: Vec::new(),
+            pools: Vec::new(),
             live: Vec::new(),
             unrecorded: Vec::new(),
             escaped: Vec::new(),

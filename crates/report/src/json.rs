@@ -6,7 +6,7 @@ use crate::json_value::{Value, object};
 use crate::prepare::Prepared;
 use crate::rows::Row;
 use crate::symbols::Frame;
-use cuguard_registry::{Amount, FailedCall, Group, Kind, Site};
+use cuguard_registry::{Amount, FailedCall, Group, Kind, PoolUsage, Site};
 
 /// The version of the schema. It changes when a member is removed or changes its meaning.
 const VERSION: u64 = 1;
@@ -60,6 +60,7 @@ pub(crate) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
         "broken": snapshot.broken.as_ref().map(failed_call),
         "not_released": snapshot.not_released.as_ref().map(failed_call),
         "totals": totals,
+        "pools": list(&snapshot.pools, pool),
         "leaks": list(&prepared.live[..shown], leak),
         "leaks_not_shown": prepared.live.len() - shown,
         "unrecorded": list(&snapshot.unrecorded, kind_amount),
@@ -83,6 +84,23 @@ pub(crate) fn list<T>(items: &[T], each: impl FnMut(&T) -> Value) -> Value {
 
 pub(crate) fn amount(kind: Kind, amount: Amount) -> Value {
     object! {"kind": kind.name(), "count": amount.count, "bytes": amount.bytes}
+}
+
+/// What a pool of cuguard holds.
+pub(crate) fn pool(pool: &PoolUsage) -> Value {
+    object! {
+        "number": pool.number,
+        "label": pool.label.as_deref(),
+        "of_context": pool.of_context,
+        "held_bytes": pool.held,
+        "used_bytes": pool.used,
+        "idle_bytes": pool.idle(),
+        "cached_by_threads_bytes": pool.cached_by_threads,
+        "cached_bytes": pool.cached,
+        "unmapped_bytes": pool.unmapped,
+        "page_count": pool.pages,
+        "pinned_page_count": pool.pinned_pages,
+    }
 }
 
 pub(crate) fn seconds(time: Duration) -> Value {
@@ -163,7 +181,8 @@ mod tests {
     use crate::report_trait::Report;
     use crate::tests_support::{Insert, ONE_BYTE, items, member_names, read};
     use cuguard_registry::{
-        Amount, ContextInfo, Entry, FailedFree, Group, Key, Kind, Level, Registry, Site, Snapshot,
+        Amount, ContextInfo, Entry, FailedFree, Group, Key, Kind, Level, PoolUsage, Registry, Site,
+        Snapshot,
     };
 
     #[test]
@@ -246,7 +265,9 @@ mod tests {
         let failed = FailedFree::new(key, 1, None, "cuMemFree", 1, "");
         registry.file_failed_free(failed);
         registry.insert(key, ONE_BYTE);
-        let json = registry.snapshot(ContextInfo::default()).to_json();
+        let mut snapshot = registry.snapshot(ContextInfo::default());
+        snapshot.pools.push(PoolUsage::new(1));
+        let json = snapshot.to_json();
         let found = member_names(&read(&json));
         assert!(found.len() > 30);
         for name in found {

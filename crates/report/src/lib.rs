@@ -82,7 +82,7 @@ pub use report_trait::Report;
 pub use resolve::resolve_words;
 pub use settings::{Colour, ReportSettings};
 pub use size::ByteSize;
-pub use stats::{SiteNames, Stats};
+pub use stats::{ContextPool, SiteNames, Stats};
 
 /// 0 until a report sets an exit code.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(0);

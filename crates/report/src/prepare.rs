@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use cuguard_registry::{Amount, Group, Kind, Origin, Snapshot};
+use cuguard_registry::{Amount, Group, Kind, Origin, Snapshot, SnapshotReason};
 
 use crate::frames::{cut, mark};
 use crate::paths::Paths;
@@ -165,6 +165,14 @@ impl<'a> Prepared<'a> {
             && (self.snapshot.deferred.is_empty() || is_at_exit(self.snapshot.info.reason))
             && self.snapshot.late_drops.is_empty()
             && self.snapshot.broken.is_none()
+            && !self.shows_pools()
+    }
+
+    /// Whether pools alone make a report: where the program asks what is live, and pools hold memory. At the end of a context
+    /// they are released.
+    fn shows_pools(&self) -> bool {
+        self.snapshot.info.reason == SnapshotReason::Requested
+            && self.snapshot.pools.iter().any(|pool| pool.held != 0)
     }
 
     /// `about ` before the figures of a group that are estimates. A group that no sample picked has no

@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use cuguard_registry::{Group, Kind, Origin, Totals};
+use cuguard_registry::{Group, Kind, Origin, PoolUsage, Totals};
 
 use crate::audit::user_frames;
 use crate::frames::mark;
-use crate::json::{list, seconds};
+use crate::json::{list, pool, seconds};
 use crate::json_value::{Value, object};
 use crate::paths::Paths;
 use crate::symbols::Symbols;
@@ -44,8 +44,21 @@ pub struct Stats {
     pub time: Duration,
     /// Figures by kind, for kinds that were ever allocated.
     pub totals: Vec<(Kind, Totals)>,
+    /// What the pools of the crate hold.
+    pub pools: Vec<ContextPool>,
     /// What is alive by call site.
     pub sites: Vec<Group>,
+}
+
+/// A pool of a context.
+#[derive(Clone, Debug, Default)]
+pub struct ContextPool {
+    /// The number of the context in the process.
+    pub context: u64,
+    /// The ordinal of its device, as the process sees it.
+    pub device: u32,
+    /// What it holds.
+    pub usage: PoolUsage,
 }
 
 /// The names of call sites that were resolved before.
@@ -148,6 +161,12 @@ impl Stats {
             "device_live_count": device.count,
             "device_allocated_count": device.allocated,
             "kinds": kinds,
+            "pools": list(&self.pools, |one| {
+                let mut value = pool(&one.usage);
+                value.push("context", one.context);
+                value.push("device", one.device);
+                value
+            }),
             "sites": sites,
             "sites_not_shown": largest.len() - shown.len(),
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use cuguard_registry::{Group, Level, Site, Snapshot, SnapshotReason};
+use cuguard_registry::{Group, Kind, Level, PoolUsage, Site, Snapshot, SnapshotReason};
 
 use crate::paths::Paths;
 use crate::prepare::Prepared;
@@ -49,6 +49,7 @@ pub(crate) fn render(prepared: &Prepared<'_>, look: Look) -> String {
     page.header(prepared);
     if !prepared.is_empty() {
         page.totals(prepared.snapshot);
+        page.pools(prepared.snapshot);
         page.dropped(prepared);
         page.leaks(prepared);
         page.failed(&prepared.failed);
@@ -167,6 +168,14 @@ impl Page<'_> {
         }
     }
 
+    /// What pools hold.
+    fn pools(&mut self, snapshot: &Snapshot) {
+        for pool in snapshot.pools.iter().filter(|pool| pool.held != 0) {
+            let line = self.paint(Tone::Quiet, &words::pool(pool));
+            self.line(format!("  {line}"));
+        }
+    }
+
     /// What a context that is never closed costs. No leak: it may be in a `static`.
     fn never_closed(&mut self, snapshot: &Snapshot) {
         if snapshot.info.reason == SnapshotReason::NeverClosed {
@@ -191,6 +200,7 @@ impl Page<'_> {
         };
         self.rows(&prepared.live, "", |page, row| {
             page.group(word, tone, prepared.about(&row.group), &row.group);
+            page.held(prepared.snapshot, &row.group);
             page.allocated_by(&row.group, &row.frames);
             page.indirect(&row.indirect);
         });
@@ -247,6 +257,16 @@ impl Page<'_> {
             "{word} {about}{amount}{}",
             description(group.type_name, group.label.as_deref())
         ));
+    }
+
+    /// What the pools of a group hold. The record of a pool has no size: its blocks have records of their own.
+    fn held(&mut self, snapshot: &Snapshot, group: &Group) {
+        let is_of = |pool: &&PoolUsage| group.addresses.contains(&pool.number);
+        let pools = snapshot.pools.iter().filter(is_of);
+        let held = total(pools.map(|pool| pool.held));
+        if group.kind == Kind::Pool && held != 0 {
+            self.line(format!("  holding {} of device memory", ByteSize(held)));
+        }
     }
 
     /// Who allocated it, when, and where.

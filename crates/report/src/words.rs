@@ -3,7 +3,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use cuguard_registry::{Amount, ContextInfo, FailedCall, Group, Kind, Snapshot, SnapshotReason};
+use cuguard_registry::{
+    Amount, ContextInfo, FailedCall, Group, Kind, PoolUsage, Snapshot, SnapshotReason,
+};
 
 use crate::paths::Paths;
 use crate::size::ByteSize;
@@ -109,6 +111,33 @@ pub(crate) fn sum(amounts: impl IntoIterator<Item = (Kind, Amount)>) -> String {
     let handles = handles.filter(|(_, amount)| amount.count != 0);
     parts.extend(handles.map(|(kind, amount)| amount_of(*kind, amount)));
     list(&parts)
+}
+
+/// What a pool of cuguard holds: `pool "a": 8 MiB held in 4 pages, 3 MiB in live blocks, 5 MiB idle (2 MiB mapped nowhere)`.
+pub(crate) fn pool(pool: &PoolUsage) -> String {
+    let (name, pages) = (pool.name(), count(pool.pages, "page"));
+    let (held, used, idle) = (
+        ByteSize(pool.held),
+        ByteSize(pool.used),
+        ByteSize(pool.idle()),
+    );
+    let mut text = format!("{name}: {held} held in {pages}, {used} in live blocks, {idle} idle");
+    let parts = [
+        (pool.cached_by_threads, "in freed blocks of threads"),
+        (pool.cached, "in freed blocks"),
+        (pool.unmapped, "mapped nowhere"),
+    ];
+    let parts = parts.iter().filter(|(bytes, _)| *bytes != 0);
+    let parts: Vec<_> = parts
+        .map(|(bytes, what)| format!("{} {what}", ByteSize(*bytes)))
+        .collect();
+    if !parts.is_empty() {
+        text.push_str(&format!(" ({})", parts.join(", ")));
+    }
+    if pool.pinned_pages != 0 {
+        text.push_str(&format!("; {} pinned", count(pool.pinned_pages, "page")));
+    }
+    text
 }
 
 /// Names of functions are padded to the longest of their stack trace, but to no more than this.

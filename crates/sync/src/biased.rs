@@ -16,15 +16,23 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::compiler_fence;
 use std::time::Instant;
 
-use crate::per_thread::thread_number;
+use crate::per_thread::{known_number, thread_number};
 use crate::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::primitive::pause;
 use crate::{fence, process};
 
 /// The number of no thread.
 const NONE: u64 = 0;
+
+/// The owner of a lock that is released. Not [`NONE`], which a thread without a number has.
+const RELEASED: u64 = u64::MAX;
+
+/// Set in the owner's number where the light barrier is an instruction. So the usual entry, which needs none, tests one word
+/// for both.
+const NEEDS_BARRIER: u64 = 1 << 63;
 
 /// A value that its owner thread accesses at next to no cost, and other threads through a slow lock.
 ///
@@ -46,7 +54,7 @@ pub struct Biased<T: ?Sized> {
     inside: AtomicBool,
     /// The number of the thread that has the lock, or waits until the owner is out; else [`NONE`].
     taken: AtomicU64,
-    /// The owner's number; [`NONE`] for good once it is released.
+    /// The owner's number, perhaps with [`NEEDS_BARRIER`]; [`RELEASED`] for good once it is released.
     owner: AtomicU64,
     /// The process that created it. In a forked child, threads that it waits for may not exist.
     process: u32,
@@ -77,10 +85,14 @@ impl<T> Biased<T> {
     /// Owned by the calling thread.
     pub fn new(value: T) -> Self {
         fence::prepare();
+        let flag = match fence::is_asymmetric() {
+            true => 0,
+            false => NEEDS_BARRIER,
+        };
         Self {
             inside: AtomicBool::new(false),
             taken: AtomicU64::new(NONE),
-            owner: AtomicU64::new(thread_number()),
+            owner: AtomicU64::new(thread_number() | flag),
             process: std::process::id(),
             value: UnsafeCell::new(value),
         }
@@ -97,13 +109,33 @@ impl<T: ?Sized> Biased<T> {
     ///
     /// `None` if the calling thread is not the owner, if it is already inside, or if the lock cannot be had: in a forked
     /// child, where the thread that has it may not exist, or while the process exits.
-    #[inline]
+    #[inline(always)]
     pub fn enter(&self) -> Option<OwnerGuard<'_, T>> {
-        if !self.is_owner() || self.inside.load(Ordering::Relaxed) {
+        // Only the owner writes it, so a thread that reads its own number has it still.
+        match self.owner.load(Ordering::Relaxed) == known_number() {
+            // The barrier is asymmetric.
+            true => self.enter_after(|| compiler_fence(Ordering::SeqCst)),
+            false => self.enter_otherwise(),
+        }
+    }
+
+    /// Enters where the calling thread is not the owner, or where the barrier is an instruction.
+    #[inline(never)]
+    fn enter_otherwise(&self) -> Option<OwnerGuard<'_, T>> {
+        match self.is_owner() {
+            true => self.enter_after(fence::light),
+            false => None,
+        }
+    }
+
+    /// Enters as the owner.
+    #[inline(always)]
+    fn enter_after(&self, barrier: impl FnOnce()) -> Option<OwnerGuard<'_, T>> {
+        if self.inside.load(Ordering::Relaxed) {
             return None;
         }
         self.inside.store(true, Ordering::Relaxed);
-        fence::light();
+        barrier();
         // With acquire ordering: the owner sees what the last thread that had the lock wrote.
         if self.taken.load(Ordering::Acquire) != NONE && !self.enter_taken() {
             return None;
@@ -162,7 +194,7 @@ impl<T: ?Sized> Biased<T> {
             _not_send: PhantomData,
         };
         // With acquire ordering: an owner that has released the lock does not enter again.
-        if self.owner.load(Ordering::Acquire) != NONE {
+        if self.owner.load(Ordering::Acquire) != RELEASED {
             fence::heavy();
             while self.inside.load(Ordering::Acquire) {
                 if !wait.goes_on() {
@@ -179,7 +211,7 @@ impl<T: ?Sized> Biased<T> {
     pub fn release(&self) -> bool {
         let releases = self.is_owner() && !self.inside.load(Ordering::Relaxed);
         if releases {
-            self.owner.store(NONE, Ordering::Release);
+            self.owner.store(RELEASED, Ordering::Release);
         }
         releases
     }
@@ -187,8 +219,8 @@ impl<T: ?Sized> Biased<T> {
     /// Whether the calling thread is the owner.
     #[inline]
     pub fn is_owner(&self) -> bool {
-        // Only the owner writes it, so a thread that reads its own number has it still.
-        self.owner.load(Ordering::Relaxed) == thread_number()
+        let owner = self.owner.load(Ordering::Relaxed);
+        owner != RELEASED && owner & !NEEDS_BARRIER == thread_number()
     }
 
     /// The value, of which the caller has the only reference.

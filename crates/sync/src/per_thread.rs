@@ -188,6 +188,15 @@ pub fn thread_number() -> u64 {
     }
 }
 
+/// The same where the thread has a number already; else 0.
+#[inline(always)]
+pub(crate) fn known_number() -> u64 {
+    #[cfg(cuguard_loom)]
+    return loom_number();
+    #[cfg(not(cuguard_loom))]
+    NUMBER.get()
+}
+
 #[cfg(cuguard_loom)]
 fn loom_number() -> u64 {
     loom::thread_local! {

@@ -151,6 +151,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok((entered, buffer))
     }
 
+    #[inline]
     pub(super) fn from_owned(len: usize, owned: OwnedResource) -> Self {
         let start = DevicePointer::from_raw(owned.address());
         // SAFETY: the allocation holds `len` values.

@@ -5,17 +5,25 @@ use std::ops::{Bound, Range, RangeBounds};
 use crate::error::{Error, Result};
 
 /// The size of `count` values of `T` in bytes.
+#[inline]
 pub(crate) fn bytes_of<T>(operation: &'static str, count: usize) -> Result<usize> {
     let size = size_of::<T>();
     // A slice has at most isize::MAX bytes.
-    count
-        .checked_mul(size)
-        .filter(|bytes| isize::try_from(*bytes).is_ok())
-        .ok_or(Error::SizeOverflow {
-            operation,
-            count,
-            size,
-        })
+    match count.checked_mul(size) {
+        Some(bytes) if isize::try_from(bytes).is_ok() => Ok(bytes),
+        _ => Err(overflow(operation, count, size)),
+    }
+}
+
+/// Out of line, because every allocation has the path that does not need it.
+#[cold]
+#[inline(never)]
+fn overflow(operation: &'static str, count: usize, size: usize) -> Error {
+    Error::SizeOverflow {
+        operation,
+        count,
+        size,
+    }
 }
 
 /// Fails with [`Error::LengthMismatch`] unless the argument and the resource have equally many elements. Both are given

@@ -7,10 +7,11 @@ use cust::memory::DeviceCopy;
 
 use super::source::{PoolRef, Source, SourceParts};
 use crate::core::pool_compaction::compact;
-use crate::core::{ContextState, Owner, VirtualPool, virtual_pool};
+use crate::core::{ContextState, OwnedResource, Owner, VirtualPool, virtual_pool};
 use crate::error::{Error, Result};
 use crate::guards::pool_builder::check_device;
 use crate::guards::{Context, DeviceBuffer, PoolBuilder, Stream};
+use cuguard_registry::{Entry, Key, Kind};
 
 /// A pool of device memory that does not fragment: blocks are stitched out of pages of 2 MiB, and half-empty pages are merged
 /// behind their addresses when memory runs short.
@@ -45,6 +46,8 @@ use crate::guards::{Context, DeviceBuffer, PoolBuilder, Stream};
 #[must_use = "dropped at once if unused"]
 pub struct Pool {
     shared: Arc<VirtualPool>,
+    /// The record of this guard.
+    owned: OwnedResource,
     /// The home of buffers that are allocated without a stream. Keeps the context open, and is dropped after the pool.
     default: Stream,
 }
@@ -139,6 +142,7 @@ impl Pool {
     /// # Errors
     ///
     /// As [`PoolBuilder::build`].
+    #[track_caller]
     pub fn new(context: &Context) -> Result<Self> {
         Self::create("Pool::new", context, PoolBuilder::default())
     }
@@ -155,6 +159,7 @@ impl Pool {
         PoolBuilder::default()
     }
 
+    #[track_caller]
     pub(super) fn create(
         operation: &'static str,
         context: &Context,
@@ -162,14 +167,24 @@ impl Pool {
     ) -> Result<Self> {
         check_device(operation, context.state())?;
         let default = Stream::default_stream(context)?;
+        // Inside, so that it is in the snapshot of a teardown, or refused.
+        let _entered = context.state().enter(operation)?;
+        let shared = builder.create(context.state());
+        let owner = Owner::Context(context.open().clone());
+        let key = Key::new(Kind::Pool, shared.number());
+        let owned = OwnedResource::new(owner, key, Entry::of_handle(""));
+        if let Some(label) = shared.label() {
+            owned.name(label);
+        }
         Ok(Self {
-            shared: builder.create(context.state()),
+            shared,
+            owned,
             default,
         })
     }
 
     fn state(&self) -> &Arc<ContextState> {
-        self.default.stream_state().state()
+        self.owned.state()
     }
 
     /// The pool, to allocate from in the order of `stream`: for [`DeviceBuffer::zeroed_in`] and the functions beside it.
@@ -346,6 +361,7 @@ impl PoolBuilder {
     ///
     /// [`Error::ContextClosed`], or any other driver error: `CUDA_ERROR_NOT_SUPPORTED` on a device without virtual memory
     /// management.
+    #[track_caller]
     pub fn build(self, context: &Context) -> Result<Pool> {
         Pool::create("PoolBuilder::build", context, self)
     }

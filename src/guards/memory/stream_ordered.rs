@@ -86,18 +86,16 @@ fn allocate_in(
     })
 }
 
-/// The same from a pool of cuguard. As [`allocate`], the hot path is short: it makes no driver call where the pool has a
-/// block of this size.
-#[inline]
-#[track_caller]
+/// The same from a pool of cuguard, where [`core::allocate_cached`] has no block.
+#[inline(never)]
 fn allocate_in_pool(
     operation: &'static str,
     pool: &Arc<VirtualPool>,
     stream: &Arc<StreamState>,
     bytes: usize,
     type_name: &'static str,
+    site: &'static Location<'static>,
 ) -> Result<OwnedResource> {
-    let site = Location::caller();
     match attempt_in_pool(operation, pool, stream, bytes, type_name, site) {
         Ok(owned) => Ok(owned),
         Err(failed) => retry_in_pool(failed, operation, pool, stream, bytes, type_name, site),
@@ -208,16 +206,26 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         len: usize,
     ) -> Result<Self> {
         let bytes = bytes_of::<T>(operation, len)?;
-        let type_name = std::any::type_name::<T>();
-        let owned = match pool {
-            PoolRef::Virtual(pool) => allocate_in_pool(operation, pool, stream, bytes, type_name)?,
-            PoolRef::Default => match stream.state().pools_of_cuguard().of_context() {
-                Some(pool) if !stream.is_per_thread() => {
-                    allocate_in_pool(operation, pool, stream, bytes, type_name)?
-                }
-                _ => allocate(operation, stream, bytes, type_name)?,
-            },
-            PoolRef::Driver(pool) => allocate_in(operation, pool, stream, bytes, type_name)?,
+        let (type_name, site) = (std::any::type_name::<T>(), Location::caller());
+        let of_cuguard = match pool {
+            PoolRef::Virtual(pool) => Some(pool),
+            PoolRef::Default if stream.is_per_thread() => None,
+            PoolRef::Default => stream.state().pools_of_cuguard().of_context(),
+            PoolRef::Driver(_) => None,
+        };
+        // The hot path of a pool is one call, and apart from the others: the buffer is then made of what is in registers.
+        if let Some(pool) = of_cuguard
+            && let Some(block) = core::allocate_cached(pool, stream, bytes, type_name, site)
+        {
+            let owned = OwnedResource::of_block(block, bytes as u64);
+            return Ok(Self::from_owned(len, owned));
+        }
+        let owned = match (of_cuguard, pool) {
+            (Some(pool), _) => allocate_in_pool(operation, pool, stream, bytes, type_name, site)?,
+            (None, PoolRef::Driver(pool)) => {
+                allocate_in(operation, pool, stream, bytes, type_name)?
+            }
+            (None, _) => allocate(operation, stream, bytes, type_name)?,
         };
         Ok(Self::from_owned(len, owned))
     }

@@ -62,6 +62,7 @@ impl Source for Records {
             time: Duration::from_nanos(clock::nanoseconds()),
             totals: totals.filter(|(_, totals)| totals.allocated != 0).collect(),
             sites: usage.sites.into_iter().map(|site| site.group).collect(),
+            ..Stats::default()
         };
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         stats.to_json(sites, &mut names)

@@ -55,6 +55,7 @@ use cuguard_registry::Level;
 pub(crate) use made::Made;
 pub(crate) use output::print;
 pub(crate) use reason::Reason;
+pub(crate) use recording::begin as begin_recording;
 pub(crate) use run_folder::note_crate;
 pub(crate) use start::start;
 pub(crate) use sticky::{failed, failure};
@@ -96,7 +97,6 @@ fn prepare() -> bool {
         }
         crate::python::call_at_exit(exiting::begin);
         crate::origin::set_level(settings.wanted_level().unwrap_or(Level::Stacks));
-        recording::begin(settings);
         run_folder::note_use();
         reporter::launch();
         live::start(settings);

@@ -1,15 +1,26 @@
 //! The recording of the process, if `LEAK_REPORT` has the word `record`: every allocation, free, context and refused allocation.
 //!
-//! It begins with the first call of the driver, before anything is recorded. It ends with the report; before an exec it stays open, as
+//! It begins with the first resource, context or refused allocation: a process that only asks the driver for devices, as launchers
+//! of distributed jobs do, writes no file, and takes no other process's name. It ends with the report; before an exec it stays open, as
 //! the exec may fail.
+
+use std::panic::catch_unwind;
+use std::sync::Once;
 
 use cuguard_report::{ReportSettings, register_frames, start_recording};
 
-use super::run_folder;
+use super::{run_folder, settings};
 use crate::python;
 
-/// Starts the recording, if there is one.
-pub(super) fn begin(settings: &ReportSettings) {
+/// Starts the recording, if one is wanted and it has not begun. A thread that comes second waits until it has.
+#[cold]
+pub(crate) fn begin() {
+    static BEGUN: Once = Once::new();
+    // Nothing may unwind into the program.
+    BEGUN.call_once(|| drop(catch_unwind(|| start(settings::get()))));
+}
+
+fn start(settings: &ReportSettings) {
     if settings.recording_file().is_none() {
         return;
     }

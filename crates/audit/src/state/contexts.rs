@@ -14,6 +14,7 @@ use cuguard_registry::{Kind, record_context_created, record_context_ended};
 use cuguard_sys::CUcontext;
 
 use super::{Taken, counted, insert, put_back, registry, take};
+use crate::end::begin_recording;
 use crate::real::queries;
 
 #[derive(Clone, Copy, Debug)]
@@ -131,6 +132,7 @@ pub(crate) fn created(handle: usize, primary_of: Option<i32>) {
     let (is_first, number) = (context.uses == 1, context.number);
     drop(table);
     if is_first {
+        begin_recording();
         record_context_created(number, device_of(primary_of));
         insert(Kind::Context, handle as u64, 0, 0, 0);
     }

@@ -28,6 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use cuguard_registry::{Entry, Key, Kind, Level, MAX_DEPTH, Registry, Removed};
 
+use crate::end::begin_recording;
 use crate::origin;
 
 /// The records of this process.
@@ -51,6 +52,7 @@ fn is_used() -> bool {
 #[inline(never)]
 pub(crate) fn insert(kind: Kind, address: u64, bytes: u64, stream: u64, context: u32) {
     if !is_used() {
+        begin_recording();
         ANY.store(true, Relaxed);
     }
     let trace = origin::trace();

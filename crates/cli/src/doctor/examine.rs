@@ -1,4 +1,4 @@
-//! Collects the facts. Only this file and `measure` call cuguard, NVML or the system.
+//! Collects the facts. Only this file, `measure` and `live_pools` call cuguard, NVML or the system.
 
 use std::ffi::CStr;
 use std::fs;
@@ -11,7 +11,7 @@ use cuguard_nvml::{ComputeMode, Gpu, Nvml, NvmlError, Process};
 
 use super::facts::{Driver, Facts, GpuFacts};
 use super::failure::{Reason, Surroundings, describe};
-use super::measure;
+use super::{live_pools, measure};
 
 /// Examines one GPU, or all. A recent measurement of an earlier round is reused; nothing is measured unless
 /// `probe` is set.
@@ -76,6 +76,7 @@ pub(super) fn examine(
         gpus,
         unseen,
         visible_devices: visible_devices(),
+        pools: live_pools::find(),
     })
 }
 

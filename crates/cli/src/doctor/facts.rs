@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use cuguard::driver::sys::CUresult;
 use cuguard_nvml::{Gpu, Process};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The facts about the machine.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,27 @@ pub(super) struct Facts {
     pub(super) unseen: Vec<Gpu>,
     /// The value of `CUDA_VISIBLE_DEVICES`.
     pub(super) visible_devices: Option<String>,
+    /// Pools of cuguard in processes of this user that can be asked.
+    pub(super) pools: Vec<PoolFacts>,
+}
+
+/// A pool of cuguard in a process, as it is in the JSON report and in the reply of the process.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(super) struct PoolFacts {
+    #[serde(default)]
+    pub(super) process: u32,
+    /// The command line of the process.
+    #[serde(default)]
+    pub(super) command: String,
+    /// The device ordinal, as the process sees it.
+    pub(super) device: u32,
+    pub(super) number: u64,
+    pub(super) label: Option<String>,
+    pub(super) held_bytes: u64,
+    pub(super) used_bytes: u64,
+    pub(super) idle_bytes: u64,
+    pub(super) page_count: u64,
+    pub(super) pinned_page_count: u64,
 }
 
 /// The CUDA driver, as it is in the JSON report.

@@ -25,6 +25,7 @@ pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis) -> String {
     report["unseen"] = unseen
         .map(|gpu| json!({"pci_bus_id": gpu.pci_bus_id, "name": gpu.name}))
         .collect();
+    report["pools"] = json!(facts.pools);
     report["findings"] = json!(diagnosis.machine.findings);
     report["summary"] = json!(diagnosis.machine.summary);
     format!("{report}\n")
@@ -124,7 +125,7 @@ mod tests {
     use cuguard_nvml::{ComputeMode, Gpu, Memory, ProcessKind};
 
     use super::*;
-    use crate::doctor::facts::Measured;
+    use crate::doctor::facts::{Measured, PoolFacts};
     use crate::doctor::failure::{Reason, Surroundings};
     use crate::doctor::verdict::diagnose;
 
@@ -160,6 +161,11 @@ mod tests {
                 ..GpuFacts::default()
             }],
             unseen: vec![Gpu::new("0000:02:00.0")],
+            pools: vec![PoolFacts {
+                process: 4711,
+                idle_bytes: 5 << 20,
+                ..PoolFacts::default()
+            }],
             ..Facts::default()
         }
     }
@@ -192,6 +198,8 @@ mod tests {
         assert_eq!(gpu["mig"], Value::Null);
         assert_eq!(gpu["findings"][0]["severity"], "problem");
         assert_eq!(read["unseen"][0]["pci_bus_id"], "0000:02:00.0");
+        assert_eq!(read["pools"][0]["process"], 4711);
+        assert_eq!(read["pools"][0]["idle_bytes"], 5 << 20);
     }
 
     /// With MIG the processes are those of all instances, and the memory is that of one.

@@ -6,7 +6,7 @@
 //!                    └────────────────────────────────┴── json
 //! ```
 //!
-//! Only [`examine`] and [`measure`] call cuguard, NVML or the system. The rest works on plain data, so each
+//! Only [`examine`], [`measure`] and [`live_pools`] call cuguard, NVML or the system. The rest works on plain data, so each
 //! finding is tested without a GPU in that condition. [`verdict`] judges; the renderers do not. [`watch`]
 //! repeats.
 
@@ -14,6 +14,7 @@ mod examine;
 mod facts;
 mod failure;
 mod json;
+mod live_pools;
 mod measure;
 mod page;
 mod percent;

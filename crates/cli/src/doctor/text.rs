@@ -5,7 +5,7 @@ use std::fmt::Write;
 use cuguard::report::ByteSize;
 use cuguard_nvml::{ComputeMode, Process};
 
-use super::facts::{Driver, Facts, GpuFacts, Measured, Probe};
+use super::facts::{Driver, Facts, GpuFacts, Measured, PoolFacts, Probe};
 use super::failure::Failure;
 use super::page::Page;
 use super::percent::percent;
@@ -40,6 +40,7 @@ pub(super) fn render(facts: &Facts, diagnosis: &Diagnosis, width: Option<usize>)
     }
     page.push("");
     page.lines("machine");
+    pools(&mut page, &facts.pools);
     for one in &diagnosis.machine.findings {
         finding(&mut page, one);
     }
@@ -139,6 +140,40 @@ fn processes(page: &mut Page, facts: &Facts, gpu: &GpuFacts) {
             &format!("and {} more with {}", rest.len(), ByteSize(bytes)),
         );
     }
+}
+
+/// The pools of processes that can be asked.
+fn pools(page: &mut Page, pools: &[PoolFacts]) {
+    for (index, pool) in pools.iter().take(PROCESSES).enumerate() {
+        let name = if index == 0 { "pools" } else { "" };
+        page.row_cut(name, &pool_line(pool));
+    }
+    if let Some(rest @ [_, ..]) = pools.get(PROCESSES..) {
+        let idle = rest.iter().map(|pool| pool.idle_bytes);
+        let idle = ByteSize(idle.fold(0, u64::saturating_add));
+        page.row("", &format!("and {} more with {idle} idle", rest.len()));
+    }
+}
+
+/// `4711  pool "activations" on its GPU 0: 12 GiB held, 3 GiB in live blocks, 9 GiB idle  python3 train.py`
+fn pool_line(pool: &PoolFacts) -> String {
+    let name = match &pool.label {
+        Some(label) => format!("{label:?}"),
+        None => pool.number.to_string(),
+    };
+    let pinned = match pool.pinned_page_count {
+        0 => String::new(),
+        pinned => format!(", {} pinned", ByteSize(pinned.saturating_mul(2 << 20))),
+    };
+    format!(
+        "{:>7}  pool {name} on its GPU {}: {} held, {} in live blocks, {} idle{pinned}  {}",
+        pool.process,
+        pool.device,
+        ByteSize(pool.held_bytes),
+        ByteSize(pool.used_bytes),
+        ByteSize(pool.idle_bytes),
+        pool.command,
+    )
 }
 
 /// `4711  12.50 GiB  compute  ada  python3 train.py`
@@ -289,6 +324,16 @@ mod tests {
                 version: Some("580.1".to_owned()),
             },
             gpus: vec![gpu],
+            pools: vec![PoolFacts {
+                process: 4711,
+                command: "train".to_owned(),
+                label: Some("activations".to_owned()),
+                held_bytes: 12 << 30,
+                used_bytes: 3 << 30,
+                idle_bytes: 9 << 30,
+                pinned_page_count: 1,
+                ..PoolFacts::default()
+            }],
             ..Facts::default()
         }
     }
@@ -309,7 +354,8 @@ mod tests {
             "    problem        its free memory is fragmented",
             "                   -> ",
             "    verdict        allocations above 10 GiB will fail",
-            "\nmachine\n    verdict        the GPU needs attention\n",
+            "\nmachine\n    pools             4711  pool \"activations\" on its GPU 0: 12 GiB held, 3 GiB in live blocks, 9 GiB idle, 2 MiB pinned  train\n",
+            "    verdict        the GPU needs attention\n",
         ] {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }

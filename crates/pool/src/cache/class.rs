@@ -51,7 +51,7 @@ const fn class_bytes(index: u64) -> u64 {
 
 impl Class {
     /// The smallest class in which a block of this size fits. `None` if caches hold no such blocks.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn of(bytes: u64) -> Option<Self> {
         let index = if bytes <= 4 << 10 {
             bytes.saturating_sub(1) >> 9

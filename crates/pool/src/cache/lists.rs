@@ -62,7 +62,7 @@ impl Cache {
     }
 
     /// A block of the class, on the owner's thread. On the hot path.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pop(&self, class: Class) -> Option<u64> {
         let mut lists = self.lists.enter()?;
         let address = lists.by_class[class.index()].addresses.pop()?;
@@ -71,7 +71,7 @@ impl Cache {
     }
 
     /// Keeps a block, on the owner's thread. False if there is no room. On the hot path.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push(&self, class: Class, address: u64) -> bool {
         let Some(mut lists) = self.lists.enter() else {
             return false;
@@ -80,7 +80,7 @@ impl Cache {
     }
 
     /// Keeps a block. False if there is no room.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_to(&self, lists: &mut Lists, class: Class, address: u64) -> bool {
         let list = &mut lists.by_class[class.index()];
         let bytes = self.bytes() + class.bytes();

@@ -22,6 +22,7 @@
 mod class;
 mod lists;
 mod thread;
+mod thread_cache;
 
 #[cfg(test)]
 mod tests;
@@ -31,10 +32,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use cuguard_sync::process;
 
-pub(crate) use class::Class;
+pub(crate) use class::{Class, LARGEST};
 pub(crate) use lists::LIMIT;
 use lists::{Cache, Lists};
 use thread::{Home, Key};
+pub use thread_cache::ThreadCache;
 
 /// What is behind the caches.
 pub(crate) trait Backend: Send + Sync + 'static {
@@ -231,6 +233,17 @@ impl<B: Backend> Caches<B> {
             return None;
         }
         Some(cache)
+    }
+
+    /// The same, for a user that keeps it.
+    pub(crate) fn thread_cache(self: &Arc<Self>, stream: &B::Stream) -> Option<ThreadCache> {
+        let cache = self.cache(stream)?;
+        Some(ThreadCache::new(cache, self.key(stream)))
+    }
+
+    /// Whether the cache is one of this pool.
+    pub(crate) fn is_own(&self, cache: &ThreadCache) -> bool {
+        cache.pool() == self.id
     }
 
     /// Frees the blocks of all caches to the backend, and returns how many bytes.

@@ -3,7 +3,7 @@
 use crate::driver::Driver;
 use crate::size::PAGE;
 use crate::state::State;
-use crate::stats::{PageUse, Stats};
+use crate::stats::{PageUse, Stats, Usage};
 use crate::windows::Content;
 
 impl<D: Driver> State<D> {
@@ -25,6 +25,17 @@ impl<D: Driver> State<D> {
             wrong_frees: self.wrong_frees,
             merged_frames: self.merged_frames,
             merged_windows: self.merged_windows,
+        }
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let shared = self.frames.iter().filter(|(_, frame)| frame.pins > 0);
+        // The pages of a long block that are its own.
+        let pinned = self.ranges.iter().filter(|range| range.pins > 0);
+        let own = pinned.map(|range| range.pages - u64::from(range.window.is_some()));
+        Usage {
+            stats: self.stats(),
+            pinned_pages: shared.count() as u64 + own.sum::<u64>(),
         }
     }
 

@@ -250,3 +250,81 @@ fn the_pin_of_a_block_ends_when_it_is_freed() {
     pool.trim(0).unwrap();
     assert_eq!(driver.usage().0, 0);
 }
+
+/// A cache that is kept beside the stream hands out what it holds, and takes what is freed, on its own thread alone.
+#[test]
+fn a_kept_cache_is_of_its_thread() {
+    let (_, pool) = pool(u64::MAX);
+    let cache = pool.thread_cache(&1).expect("this thread can have caches");
+    assert_eq!(pool.allocate_from(&cache, 1000), None, "nothing was freed");
+    let block = pool.allocate(&1, 1000).unwrap();
+    assert!(pool.free_to(&cache, block.address, 1000));
+    assert_eq!(pool.cached_by_threads(), block.bytes);
+    // Found by `allocate` as well, and of another size not.
+    assert_eq!(pool.allocate(&1, 1000).unwrap(), block);
+    assert!(pool.free_to(&cache, block.address, block.bytes));
+    assert_eq!(pool.allocate_from(&cache, 2000), None);
+    let elsewhere = thread::scope(|scope| {
+        let use_it = || {
+            (
+                pool.allocate_from(&cache, 1000),
+                pool.free_to(&cache, 0, 1000),
+            )
+        };
+        scope.spawn(use_it).join().unwrap()
+    });
+    assert_eq!(elsewhere, (None, false));
+    assert_eq!(pool.allocate_from(&cache, 1000), Some(block.address));
+    assert!(pool.free_to(&cache, block.address, 1000));
+    // The same cache for the same stream, another for another.
+    let other = pool.thread_cache(&2).expect("this thread can have caches");
+    assert_eq!(pool.allocate_from(&other, 1000), None);
+    let same = pool.thread_cache(&1).expect("this thread can have caches");
+    assert_eq!(pool.allocate_from(&same, 1000), Some(block.address));
+    pool.free(&1, block);
+}
+
+#[test]
+fn a_kept_cache_holds_no_large_and_no_pinned_block() {
+    let (_, pool) = pool(u64::MAX);
+    let cache = pool.thread_cache(&1).expect("this thread can have caches");
+    let large = pool.allocate(&1, MIB + 1).unwrap();
+    assert!(!pool.free_to(&cache, large.address, MIB + 1));
+    pool.free(&1, large);
+    assert_eq!(pool.allocate_from(&cache, MIB + 1), None);
+    let pinned = pool.allocate(&1, 1000).unwrap();
+    assert!(pool.pin(pinned.address));
+    assert!(!pool.free_to(&cache, pinned.address, 1000));
+    pool.free(&1, pinned);
+    assert_eq!(pool.stats().wrong_frees, 0);
+}
+
+/// It neither hands out nor keeps anything once its stream, its pool or its thread has ended.
+#[test]
+fn a_kept_cache_ends() {
+    let (driver, pool) = pool(u64::MAX);
+    let fill = |stream| {
+        let cache = pool
+            .thread_cache(&stream)
+            .expect("this thread can have caches");
+        let block = pool.allocate(&stream, 1000).unwrap();
+        assert!(pool.free_to(&cache, block.address, 1000));
+        cache
+    };
+    let is_over = |cache, stream: u64| {
+        let block = pool.allocate(&stream, 1000).unwrap();
+        let kept = pool.free_to(cache, block.address, 1000);
+        pool.free(&stream, block);
+        pool.allocate_from(cache, 1000).is_none() && !kept
+    };
+    let of_stream = fill(1);
+    pool.stream_ends(&1).unwrap();
+    assert!(is_over(&of_stream, 1));
+    let of_thread = thread::scope(|scope| scope.spawn(|| fill(2)).join().unwrap());
+    assert!(is_over(&of_thread, 2));
+    let of_pool = fill(3);
+    pool.destroy().unwrap();
+    assert_eq!(pool.allocate_from(&of_pool, 1000), None);
+    assert!(pool.thread_cache(&4).is_none());
+    assert_eq!((driver.usage().0, pool.cached_by_threads()), (0, 0));
+}

@@ -133,6 +133,8 @@ pub enum RecoveryStep {
     Wait,
     /// Trims memory pools.
     Trim,
+    /// Pools of cuguard in other processes of the user release idle memory. Only where one of them did.
+    OtherProcesses,
 }
 
 impl RecoveryStep {
@@ -144,6 +146,7 @@ impl RecoveryStep {
             Self::Callbacks => "callbacks",
             Self::Wait => "wait",
             Self::Trim => "trim",
+            Self::OtherProcesses => "other_processes",
         }
     }
 }

@@ -371,13 +371,14 @@ impl Page<'_> {
                 RecoveryStep::Callbacks => ("callbacks", "none is registered"),
                 RecoveryStep::Wait => ("wait for frees", "no frees are pending"),
                 RecoveryStep::Trim => ("trim pools", "no pool has unused memory"),
+                RecoveryStep::OtherProcesses => ("other processes", "none released memory"),
             };
             let refused = self.why.limit.is_some_and(|limit| limit.refused);
             let of_pool = self.why.limit.is_some_and(|limit| limit.of_pool);
             let helps = |step| match step {
                 RecoveryStep::Callbacks => true,
                 RecoveryStep::Compact => of_pool,
-                RecoveryStep::Wait | RecoveryStep::Trim => false,
+                RecoveryStep::Wait | RecoveryStep::Trim | RecoveryStep::OtherProcesses => false,
             };
             let outcome = match (result.allowed, result.tried) {
                 (false, _) => "turned off".to_owned(),

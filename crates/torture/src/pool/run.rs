@@ -75,8 +75,16 @@ fn finish(mut world: PoolWorld, end: u32) -> Check<PoolOutcome> {
     if end & 1 != 0 {
         let live = world.model.live();
         world.inspector.end();
+        let guards = world.pools.iter().filter(|slot| slot.guard.is_some());
+        let guards = guards.count() as u64;
+        let used = world.used();
         let context = world.context.take().expect("open until here");
+        let pools = context.snapshot().pools;
+        let in_snapshot = pools.iter().map(|pool| pool.used).sum::<u64>();
+        ensure_eq("bytes in use in the snapshot", in_snapshot, used)?;
         context.close()?;
+        let pools = world.report.amount_of("pool")?;
+        ensure_eq("pools that the report names", pools, (guards, 0))?;
         let report = world.report.amount_of("pooled")?;
         ensure_eq("blocks that the report names", report, live)?;
         // The guards are inert.

@@ -1,5 +1,6 @@
 //! The state of a program over pools: what it owns, and what the model expects.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cuguard::memory::PoolBuilder;
@@ -263,6 +264,12 @@ impl PoolWorld {
         Ok(())
     }
 
+    /// What the blocks of all pools occupy, those of dropped pools too.
+    pub fn used(&self) -> u64 {
+        let pools: BTreeSet<u64> = self.blocks.iter().map(|block| block.pool).collect();
+        pools.iter().map(|pool| self.model.used(*pool)).sum()
+    }
+
     /// Compares the figures of the context and of the pools with the model's.
     pub fn check_figures(&mut self) -> Check {
         let Some(context) = &self.context else {
@@ -273,6 +280,9 @@ impl PoolWorld {
         ensure_eq("live blocks", (totals.count, totals.bytes), live)?;
         let bytes = live.1 + self.inspector.bytes();
         ensure_eq("live bytes", context.live_bytes(), bytes)?;
+        let guards = self.pools.iter().filter(|slot| slot.guard.is_some());
+        let (pools, guards) = (context.totals(Kind::Pool).count, guards.count() as u64);
+        ensure_eq("pools with a guard", pools, guards)?;
         let mut merged = 0;
         for slot in &mut self.pools {
             let Some(pool) = &slot.guard else { continue };

@@ -1,0 +1,67 @@
+//! Idle memory of pools, for other processes: they ask for it when their own allocations run short.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use cuguard_driver::result::device;
+
+use super::open_contexts;
+use super::pool_list::note_if_broken;
+
+/// How long the thread that serves requests waits for the release.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Releases the idle memory of all pools on the device with this UUID, on a thread of its own: a driver call that does not
+/// return must not keep the calling thread from its next request. Returns how many bytes were released in time.
+pub(crate) fn release_on_thread(uuid: [u8; 16]) -> u64 {
+    static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+    // One at a time: what the first releases, the second need not.
+    if IS_RUNNING.swap(true, Ordering::AcqRel) {
+        return 0;
+    }
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let thread = std::thread::Builder::new().name("cuguard-trim".to_owned());
+    let spawned = thread.spawn(move || {
+        let released = release(uuid);
+        IS_RUNNING.store(false, Ordering::Release);
+        // Fails where the other thread no longer waits.
+        let _ = sender.send(released);
+    });
+    if spawned.is_err() {
+        IS_RUNNING.store(false, Ordering::Release);
+    }
+    receiver.recv_timeout(PATIENCE).unwrap_or(0)
+}
+
+fn release(uuid: [u8; 16]) -> u64 {
+    let mut released = 0;
+    for state in open_contexts::all() {
+        let pools = state.pools_of_cuguard();
+        if !pools.any() {
+            continue;
+        }
+        // Inside, so that neither the context nor the process ends meanwhile.
+        let Some(_inside) = state.try_enter() else {
+            continue;
+        };
+        if device::uuid(state.device as i32) != Ok(uuid) {
+            continue;
+        }
+        let held = |pools: &[_]| -> u64 {
+            let usage = pools.iter();
+            usage
+                .map(|pool: &cuguard_registry::PoolUsage| pool.held)
+                .sum()
+        };
+        let before = held(&pools.usage());
+        pools.destroy_orphans();
+        for pool in pools.all() {
+            // What the driver refuses to release is kept, and tried again.
+            let trimmed = pool.trim(0);
+            note_if_broken(&state, "Pool::trim", &trimmed);
+        }
+        released += before.saturating_sub(held(&pools.usage()));
+    }
+    released
+}

@@ -1,0 +1,91 @@
+//! References to a home that no block has: the next block gets one without a change of the count.
+//!
+//! ```text
+//!     allocate ◄── take ── Spares ◄── put ── free      on the home's thread
+//!                            │
+//!                            └──► end: dropped         on any thread
+//! ```
+//!
+//! A reference count that each block changes costs two atomic read-modify-writes, a third of what an allocation and its free
+//! take. Here the count stays as it is, and the reference itself moves from block to block. The thread of the home is the
+//! owner of a [`Biased`] lock, which it enters without such an instruction.
+//!
+//! A spare keeps the pool and the stream alive, as a block does. So the spares end with the guard of the pool, with that of
+//! the stream, and with the thread: see [`Home::end`](super::pool_home::Home::end).
+
+use std::fmt;
+use std::sync::Arc;
+
+use cuguard_sync::{Biased, process};
+
+use super::pool_home::Home;
+
+/// How many there are at most: as many blocks can be freed before the same number is allocated.
+const MOST: usize = 16;
+
+/// The spares of one home. Empty when it is dropped: each refers to it.
+pub(super) struct Spares {
+    /// Without capacity once they have ended.
+    list: Biased<Vec<Arc<Home>>>,
+}
+
+impl fmt::Debug for Spares {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.list.fmt(f)
+    }
+}
+
+impl Spares {
+    /// None yet, for a home of the calling thread.
+    pub(super) fn new() -> Self {
+        Self {
+            list: Biased::new(Vec::with_capacity(MOST)),
+        }
+    }
+
+    /// A reference to the home. `None` where there is none, and on another thread.
+    #[inline(always)]
+    pub(super) fn take(&self) -> Option<Arc<Home>> {
+        self.list.enter()?.pop()
+    }
+
+    /// Keeps a reference among the spares of its home. Returns it where there is no room, and on another thread.
+    #[inline(always)]
+    pub(super) fn put(home: Arc<Home>) -> Option<Arc<Home>> {
+        let spares = Arc::as_ptr(home.spares());
+        // SAFETY: the home keeps its spares alive. It stays in the list, once it is there, until the guard `list` is dropped:
+        // before that, no other thread gets the list. The drop writes one word of the lock as the last that it does.
+        let spares = unsafe { &*spares };
+        let Some(mut list) = spares.list.enter() else {
+            return Some(home);
+        };
+        if list.len() == list.capacity() {
+            return Some(home);
+        }
+        list.push(home);
+        None
+    }
+
+    /// Drops them, and keeps none from now on. On any thread.
+    pub(super) fn end(&self) {
+        if process::is_exiting() {
+            return;
+        }
+        // Neither where the calling thread is inside, in a signal handler: then they stay until the process exits.
+        let spares = match self.list.enter() {
+            Some(mut list) => std::mem::take(&mut *list),
+            None => match self.list.lock() {
+                Some(mut list) => std::mem::take(&mut *list),
+                None => return,
+            },
+        };
+        // Outside of the lock: a pool may be destroyed here.
+        drop(spares);
+    }
+
+    /// The thread exits: what ends the spares after this needs no `membarrier`.
+    pub(super) fn thread_ends(&self) {
+        self.end();
+        self.list.release();
+    }
+}
