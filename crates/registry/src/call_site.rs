@@ -127,22 +127,26 @@ pub(crate) fn intern_stack(
             // Another context's. One is enough: most programs have one depth.
             return None;
         }
-        let known = stacks.call_sites.capture(|stack| {
+        stacks.call_sites.capture(|stack| {
             intern_call_site(&CallSiteRef {
                 site,
                 type_name,
                 stack,
             })
-        });
-        // The compiler may have merged the calls of two lines, or of two types, into one.
-        known.filter(|known| {
-            known.site.map(std::ptr::from_ref) == site.map(std::ptr::from_ref)
-                && std::ptr::eq(known.type_name, type_name)
         })
     });
-    match remembered {
-        Ok(Some(known)) => known.id,
-        _ => intern_walked(site, type_name, depth),
+    let Ok(Some(known)) = remembered else {
+        return intern_walked(site, type_name, depth);
+    };
+    let wanted = CallSiteRef {
+        site,
+        type_name,
+        stack: &known.stack,
+    };
+    match wanted.has_site_of(known) {
+        true => known.id,
+        // The compiler has merged the calls of two lines, or of two types, into one. The stack is the same.
+        false => intern_ref(&wanted),
     }
 }
 
@@ -319,8 +323,12 @@ impl CallSiteRef<'_> {
         let same_stack = self.stack.len() == known.stack.len()
             // Some versions of `memcmp` are slow for empty slices at dangling addresses.
             && (self.stack.is_empty() || *self.stack == *known.stack);
-        same_stack
-            && self.site.map(std::ptr::from_ref) == known.site.map(std::ptr::from_ref)
+        same_stack && self.has_site_of(known)
+    }
+
+    #[inline]
+    fn has_site_of(&self, known: &CallSite) -> bool {
+        self.site.map(std::ptr::from_ref) == known.site.map(std::ptr::from_ref)
             && std::ptr::eq(self.type_name, known.type_name)
     }
 }
