@@ -1,4 +1,4 @@
-// Fills the GPU with blocks of 1 MiB, frees every other one and asks for a block of half of what is free: refused.
+// Fills the GPU with blocks of 1 MiB, frees every other one and asks for a block of half of what was freed: refused.
 // Exit code 0: it was refused.
 #include <cstdio>
 #include <vector>
@@ -29,11 +29,9 @@ static void *large_block(size_t bytes) {
 int main() {
     std::vector<void *> blocks = fill(1 << 20);
     free_every_other(blocks);
-    size_t free = 0, total = 0;
-    cudaMemGetInfo(&free, &total);
-    void *large = large_block(free / 2);
-    printf("%zu blocks of 1 MiB, half of them freed: %zu MiB are free, a block of %zu MiB is %s\n", blocks.size(), free >> 20, free >> 21,
-           large ? "had" : "refused");
+    size_t freed = blocks.size() / 2;
+    void *large = large_block(freed / 2 << 20);
+    printf("%zu blocks of 1 MiB, %zu MiB of them freed: a block of %zu MiB is %s\n", blocks.size(), freed, freed / 2, large ? "had" : "refused");
     for (void *block : blocks)
         cudaFree(block);
     cudaFree(large);

@@ -51,7 +51,7 @@ def record(options, name, command, **variables):
     file = options.folder / f"{name}.cgr"
     seconds, output = run([options.cuguard, "run", "--record", file, "--embed-symbols", "--", *command], **variables)
     print(f"\n## {name}: {seconds:.1f} s\n{output.strip()}", flush=True)
-    for written in sorted(options.folder.glob(name.replace("%r", "*") + "*.cgr")):
+    for written in sorted(options.folder.glob(name.replace("%r", "?") + ".cgr*")):
         _, report = run([options.cuguard, "report", written, "--top", "5"])
         print(f"\n### {written.name}: {written.stat().st_size} bytes\n{report.strip()}", flush=True)
 
@@ -73,7 +73,8 @@ def cost(options, folder):
     pairs = [("cudaMallocAsync + cudaFreeAsync", pairs), ("cudaMalloc + cudaFree", malloc)] if wanted(options, "pairs") else []
     for name, command in steps + pairs:
         audited = [options.cuguard, "run", "--report", "json", "--output", folder / "report-%p.json"]
-        ways = [command, [*audited, "--", *command], [*audited, "--record", folder / "cost.cgr", "--", *command]]
+        recorded = [options.cuguard, "run", "--record", folder / "cost.cgr"]
+        ways = [command, [*audited, "--", *command], [*recorded, "--", *command]]
         found = [[], [], []]
         for number in range(options.rounds):
             for way in (0, 1, 2) if number % 2 == 0 else (2, 1, 0):

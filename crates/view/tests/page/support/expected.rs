@@ -48,20 +48,6 @@ pub fn groups<K: Ord>(
     groups
 }
 
-/// The first call site with the same frames of the program: those that differ inside of libraries alone are one.
-pub fn call_site(run: &Run, allocation: &Allocation) -> u32 {
-    let own = |site: &CallSite| {
-        let frames = site.frames.iter().filter(|frame| frame.in_app);
-        let frames: Vec<_> = frames.cloned().collect();
-        let has_own = !frames.is_empty();
-        let shown = if has_own { frames } else { site.frames.clone() };
-        (site.type_name.clone(), shown)
-    };
-    let wanted = own(&run.sites[allocation.site as usize]);
-    let first = run.sites.iter().position(|site| own(site) == wanted);
-    first.expect("it is one of them") as u32
-}
-
 pub fn never_freed(run: &Run) -> Vec<&Allocation> {
     run.allocations
         .iter()
