@@ -34,6 +34,19 @@ pub fn peak(run: &Run) -> (u64, u64) {
     peak
 }
 
+/// The first call site with the same frames of the program: those that differ inside of libraries alone are one.
+pub fn call_site(run: &Run, allocation: &Allocation) -> u32 {
+    let shown = |site: &CallSite| {
+        let own: Vec<_> = site.frames.iter().filter(|frame| frame.in_app).collect();
+        let all = site.frames.iter().collect();
+        let frames: Vec<_> = if own.is_empty() { all } else { own };
+        format!("{} {frames:?}", site.type_name)
+    };
+    let own = shown(&run.sites[allocation.site as usize]);
+    let mut sites = run.sites.iter();
+    sites.position(|site| shown(site) == own).expect("its own") as u32
+}
+
 /// Bytes and count by a property.
 pub fn groups<K: Ord>(
     allocations: &[&Allocation],
