@@ -144,7 +144,7 @@ fn runs_short(policy: OomPolicy) -> Option<RecoveryStep> {
 fn pools_of_another_process_release_what_is_idle() {
     const TEST: &str = "pools_of_another_process_release_what_is_idle";
     if part().is_some() {
-        let last = runs_short(OomPolicy::new());
+        let last = runs_short(OomPolicy::new().other_processes(true));
         assert_eq!(last, Some(RecoveryStep::OtherProcesses));
         return;
     }
@@ -154,10 +154,10 @@ fn pools_of_another_process_release_what_is_idle() {
 }
 
 #[test]
-fn the_step_can_be_turned_off() {
-    const TEST: &str = "the_step_can_be_turned_off";
+fn the_step_is_off_by_default() {
+    const TEST: &str = "the_step_is_off_by_default";
     if part().is_some() {
-        let last = runs_short(OomPolicy::new().other_processes(false));
+        let last = runs_short(OomPolicy::new());
         assert_eq!(last, Some(RecoveryStep::Trim));
         return;
     }
@@ -171,7 +171,7 @@ fn a_process_without_reports_is_not_reached() {
     const TEST: &str = "a_process_without_reports_is_not_reached";
     if part().is_some() {
         // Another process of this machine may be reached.
-        runs_short(OomPolicy::new());
+        runs_short(OomPolicy::new().other_processes(true));
         return;
     }
     let mut other = Other::start("processes-none", None);
@@ -183,7 +183,7 @@ fn a_process_without_reports_is_not_reached() {
 fn a_process_that_is_stopped_is_not_waited_for() {
     const TEST: &str = "a_process_that_is_stopped_is_not_waited_for";
     if part().is_some() {
-        runs_short(OomPolicy::new());
+        runs_short(OomPolicy::new().other_processes(true));
         return;
     }
     let mut other = Other::start("processes-stopped", Some("1"));

@@ -42,7 +42,7 @@ impl Default for OomPolicy {
 }
 
 impl OomPolicy {
-    /// All recovery steps, and a diagnosis that lists other processes but does not probe for the largest block.
+    /// All recovery steps within this process, and a diagnosis that lists other processes but does not probe for the largest block.
     ///
     /// ```
     /// assert_eq!(cuguard::oom::OomPolicy::new(), cuguard::oom::OomPolicy::default());
@@ -54,7 +54,7 @@ impl OomPolicy {
             wait: true,
             wait_at_most: Duration::from_secs(10),
             trim: true,
-            other_processes: true,
+            other_processes: false,
             ask_processes: true,
             probe_largest: false,
         }
@@ -109,7 +109,7 @@ impl OomPolicy {
     }
 
     /// Whether other processes are asked to have each [`Pool`](crate::Pool) release idle memory of the device, for one second at
-    /// most. It reaches processes of the same user that run with `LEAK_REPORT` turned on; see the
+    /// most; off by default, because it slows down every allocation that fails, and the other processes. It reaches processes of the same user that run with `LEAK_REPORT` turned on; see the
     /// [guide](crate::guide::pools).
     pub const fn other_processes(mut self, ask: bool) -> Self {
         self.other_processes = ask;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use cuguard_driver::result::{self, CallError, context, stream};
 use cuguard_driver::sys::{CUresult, CUstream};
 use cuguard_pool::{Compacted, PoolError};
-use cuguard_sync::{PauseError, process};
+use cuguard_sync::{PauseError, own_thread, process};
 
 use super::captures::Captures;
 use super::context_state::ContextState;
@@ -257,6 +257,7 @@ fn wait_at_most(state: &Arc<ContextState>, most: Duration) -> Result<(), NotComp
     let waiting = state.clone();
     let thread = std::thread::Builder::new().name("cuguard-compact".to_owned());
     let spawned = thread.spawn(move || {
+        let _own = own_thread::enter_shared();
         // Inside, so that teardown and exit wait for this; it passes the pause.
         let _inside = waiting.gate.enter_closed();
         // If the pause ended before this thread ran, the context may be closed and released by now.

@@ -83,6 +83,10 @@ impl Homes {
 
     /// The guard of the stream exists after all.
     pub(crate) fn begin(&self) {
+        // A thread that does not exist in the child may hold the lock.
+        if process::is_forked() {
+            return;
+        }
         lock(&self.0).get_or_insert_default();
     }
 

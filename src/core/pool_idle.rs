@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use cuguard_driver::result::device;
 
+use cuguard_sync::own_thread;
+
 use super::open_contexts;
 use super::pool_list::note_if_broken;
 
@@ -23,6 +25,7 @@ pub(crate) fn release_on_thread(uuid: [u8; 16]) -> u64 {
     let (sender, receiver) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name("cuguard-trim".to_owned());
     let spawned = thread.spawn(move || {
+        let _own = own_thread::enter_shared();
         let released = release(uuid);
         IS_RUNNING.store(false, Ordering::Release);
         // Fails where the other thread no longer waits.
@@ -48,20 +51,13 @@ fn release(uuid: [u8; 16]) -> u64 {
         if device::uuid(state.device as i32) != Ok(uuid) {
             continue;
         }
-        let held = |pools: &[_]| -> u64 {
-            let usage = pools.iter();
-            usage
-                .map(|pool: &cuguard_registry::PoolUsage| pool.held)
-                .sum()
-        };
-        let before = held(&pools.usage());
         pools.destroy_orphans();
         for pool in pools.all() {
             // What the driver refuses to release is kept, and tried again.
             let trimmed = pool.trim(0);
             note_if_broken(&state, "Pool::trim", &trimmed);
+            released += trimmed.unwrap_or(0);
         }
-        released += before.saturating_sub(held(&pools.usage()));
     }
     released
 }

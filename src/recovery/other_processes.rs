@@ -12,7 +12,8 @@ use crate::core::ContextState;
 /// How long all of them together are waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Has pools in other processes release idle memory of the device, and returns whether any released some.
+/// Has pools in other processes release idle memory of the device, and returns whether any replied: what one releases for
+/// another process, or too late for its reply, can be had too.
 pub(super) fn release(state: &ContextState) -> bool {
     let Some(inside) = state.try_enter() else {
         return false;
@@ -22,8 +23,5 @@ pub(super) fn release(state: &ContextState) -> bool {
     let Ok(device) = device else {
         return false;
     };
-    let replies = ask_others(Request::Trim { device }, PATIENCE);
-    let texts = replies.iter().flat_map(|(_, texts)| texts);
-    let released = texts.filter_map(|text| text.trim().parse::<u64>().ok());
-    released.into_iter().any(|bytes| bytes != 0)
+    !ask_others(Request::Trim { device }, PATIENCE).is_empty()
 }

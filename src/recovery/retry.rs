@@ -169,7 +169,7 @@ fn run_steps(
                 result.freed = after.saturating_sub(before);
             }
         }
-        // Mostly there is no such process: the step is shown where one released memory.
+        // Mostly there is no such process: the step is shown where one replied.
         if result.tried || step != RecoveryStep::OtherProcesses {
             results.push(result);
         }

@@ -96,7 +96,7 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../src/core/owned_resource.rs"),
             "fn defer(",
-            &["set_deferred", "owner.clone()", "deferred::push"],
+            &["set_deferred", "owner().clone()", "deferred::push"],
         ),
         (
             include_str!("../../src/guards/context.rs"),

@@ -211,6 +211,8 @@ pub fn ask_others(request: Request, within: Duration) -> Vec<(u32, Vec<String>)>
         if left.is_zero() {
             break;
         }
+        // One that is stopped does not keep the others from being asked.
+        let left = left.min(within / 4);
         if let Ok(texts) = ask_within(process, request, left) {
             replies.push((process, texts));
         }

@@ -1,6 +1,6 @@
 //! A checkpoint for tests: nothing may leak after it.
 
-use cuguard_registry::{Amount, FailedFreeGroup, Group, Snapshot, SnapshotReason};
+use cuguard_registry::{Amount, FailedFreeGroup, Group, PoolUsage, Snapshot, SnapshotReason};
 
 use crate::report_trait::Report;
 
@@ -48,6 +48,8 @@ impl Checkpoint {
         let before = &self.before;
         let mut behind = now.clone();
         behind.totals.clear();
+        let is_new = |pool: &PoolUsage| before.pools.iter().all(|old| old.number != pool.number);
+        behind.pools.retain(is_new);
         if behind.info.reason == SnapshotReason::Requested {
             behind.info.reason = SnapshotReason::LeftBehind;
         }

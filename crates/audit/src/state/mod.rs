@@ -52,6 +52,10 @@ static BEGIN: OnceLock<fn()> = OnceLock::new();
 /// Has this called before the first record, and perhaps again.
 pub(crate) fn call_before_first(begin: fn()) {
     let _ = BEGIN.set(begin);
+    // Of another thread, which did not wait for this.
+    if is_used() {
+        begin();
+    }
 }
 
 /// There is something to record: a resource, a context or a refused allocation.

@@ -209,9 +209,10 @@ unsafe extern "C" fn target(
     let start = Frame { ra, sp, fp };
     // SAFETY: these are the registers of the function that called `enter`, and the memory is for the calling thread.
     match unsafe { memory.find(start) } {
-        Some(index) => index,
+        // Another thread may have found that the rules are wrong for this program.
+        Some(index) if METHOD.load(Ordering::Relaxed) == RULES => index,
         // SAFETY: as above.
-        None => MOST + unsafe { memory.capture(start) },
+        _ => MOST + unsafe { memory.capture(start) },
     }
 }
 

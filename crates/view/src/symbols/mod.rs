@@ -99,7 +99,10 @@ impl Symbols {
         for (module, codes) in by_module.into_values() {
             symbols.resolve(module, &codes, &mut files);
         }
-        symbols.problems.append(&mut files.problems());
+        // Where names are embedded, the rest had none on the machine that recorded either.
+        if recording.symbols.is_empty() {
+            symbols.problems.append(&mut files.problems());
+        }
         symbols.modules = modules;
         symbols
     }

@@ -179,14 +179,16 @@ function fillHelp() {
   byId("help-open").addEventListener("click", () => help.showModal());
 }
 
-/// What a link asks for behind `#`: `view=map&at=oom&by=label&scheme=dark&only=moment`. Unknown words are ignored.
+/// What a link asks for behind `#`: `view=map&at=oom&by=label&scheme=dark&only=moment`. Unknown words are ignored. As in the command,
+/// `oom` is the last failed allocation, and `oom:2` the second.
 function applyAddress(app) {
   const wanted = new URLSearchParams(location.hash.slice(1));
-  const [failed] = app.facts.ooms;
+  const [word, number] = (wanted.get("at") ?? "").split(":");
+  const failed = app.facts.ooms.at(Number(number ?? 0) - 1);
   if (SCHEMES.includes(wanted.get("scheme"))) scheme.use(wanted.get("scheme"));
   if (["site", "label", "kind"].includes(wanted.get("by"))) document.querySelector(`#timeline [data-value=${wanted.get("by")}]`).click();
-  if (wanted.get("at") === "oom" && failed) app.setMoment(failed.position, failed.time);
-  if (wanted.get("at") === "end") app.setMoment(app.run.events - 1, app.timeline.end());
+  if (word === "oom" && failed) app.setMoment(failed.position, failed.time);
+  if (word === "end") app.setMoment(app.run.events - 1, app.timeline.end());
   if (Object.hasOwn(app.views, wanted.get("view") ?? "")) app.showTab(wanted.get("view"));
   // One part alone, for pictures and slides.
   if (["timeline", "moment", "leaks"].includes(wanted.get("only"))) {
