@@ -124,9 +124,19 @@ fn the_sources_are_as_modelled() {
             &[
                 "self.own(key)",
                 "not_own(key)",
-                "store(0",
+                "own.remove(",
                 "Removed::InTable",
             ],
+        ),
+        (
+            include_str!("../../crates/registry/src/recent.rs"),
+            "fn erase(",
+            &["self.own(key)", "own.remove("],
+        ),
+        (
+            include_str!("../../crates/registry/src/recent.rs"),
+            "fn remove<",
+            &["read(index)", "store(0"],
         ),
         (
             include_str!("../../crates/registry/src/recent.rs"),
