@@ -10,7 +10,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cuguard::report::ReportSettings;
 use cuguard::{Context, DeviceBuffer, Error, Kind, Pool, Result, Stream, assert_no_leaks, sim};
@@ -196,15 +196,18 @@ fn blocks_are_freed_on_other_threads_while_the_guards_are_dropped() -> Result<()
     let (to_free, frees): (Vec<_>, Vec<_>) = (0..3).map(|_| channel()).unzip();
     thread::scope(|scope| {
         let (done, all_done) = channel();
-        for blocks in frees {
-            let done = done.clone();
-            scope.spawn(move || {
-                for block in blocks {
-                    drop::<DeviceBuffer<u8>>(block);
-                    done.send(()).unwrap();
-                }
-            });
-        }
+        let threads: Vec<_> = frees
+            .into_iter()
+            .map(|blocks| {
+                let done = done.clone();
+                scope.spawn(move || {
+                    for block in blocks {
+                        drop::<DeviceBuffer<u8>>(block);
+                        done.send(()).unwrap();
+                    }
+                })
+            })
+            .collect();
         for round in 0..200 {
             let (pool, stream) = (Pool::new(&context).unwrap(), Stream::new(&context).unwrap());
             for to_free in &to_free {
@@ -222,8 +225,15 @@ fn blocks_are_freed_on_other_threads_while_the_guards_are_dropped() -> Result<()
             assert_eq!(context.totals(Kind::Pooled).count, 0);
         }
         drop(to_free);
+        // The end of a scope does not wait for thread-local variables, which may have the last block's home.
+        threads.into_iter().for_each(|one| one.join().unwrap());
     });
     assert_eq!(context.totals(Kind::Stream).count, 0);
+    // A pool whose last block was freed before its stream ended is destroyed in the background.
+    let begin = Instant::now();
+    while !before.is_all_freed() && begin.elapsed() < Duration::from_secs(20) {
+        thread::sleep(Duration::from_millis(5));
+    }
     before.all_freed();
     assert_no_leaks!(context);
     Ok(())

@@ -84,6 +84,13 @@ pub fn in_hand(context: &Context) -> Result<InHand> {
 }
 
 impl InHand {
+    /// Whether what was allocated since is freed.
+    pub fn is_all_freed(&self) -> bool {
+        let before = self.alive.as_ref();
+        before.is_none_or(|before| sim::live_counters() == *before)
+            && free_bytes() + SLACK > self.free
+    }
+
     /// What was allocated since is freed. Streams with pending frees must be synchronized.
     #[track_caller]
     pub fn all_freed(&self) {
