@@ -8,7 +8,8 @@ use cuguard_driver::sys::CUresult;
 use cuguard_registry::{Entry, Key, Kind};
 
 use super::context_state::{ContextState, Entered};
-use super::owned_resource::{OwnedResource, Owner};
+use super::owned_resource::OwnedResource;
+use super::owner::Owner;
 use super::pool_home::Home;
 use super::stream_state::StreamState;
 use super::virtual_pool::{self, VirtualPool};
