@@ -7,6 +7,7 @@ mod pool_blocks;
 mod support;
 
 use std::mem::ManuallyDrop;
+use std::sync::{Arc, mpsc};
 
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUgraph, CUstream, stream_capture_mode};
@@ -45,12 +46,20 @@ fn a_block_of_the_per_thread_stream_is_not_released_early() -> Result<()> {
 fn a_pool_is_destroyed_while_another_guard_captures() -> Result<()> {
     let _turn = turn();
     let other = context()?;
-    let capturing = Stream::new(&other)?;
-    let mut target = DeviceBuffer::<u8>::zeroed(&other, 1000)?;
+    // A driver keeps memory for the streams and graphs of later.
+    close_while_capturing(&other)?;
     let before = other.memory()?.free;
+    close_while_capturing(&other)?;
+    assert_eq!(other.memory()?.free, before);
+    Ok(())
+}
+
+fn close_while_capturing(other: &Context) -> Result<()> {
+    let capturing = Stream::new(other)?;
+    let mut target = DeviceBuffer::<u8>::zeroed(other, 1000)?;
     let context = Context::new(0)?;
     let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
-    let lost = ManuallyDrop::new(take(&pool.on(&stream), 8 * MIB)?);
+    let _lost = ManuallyDrop::new(take(&pool.on(&stream), 8 * MIB)?);
     drop(take(&pool.on(&stream), 16 * MIB)?);
     drop(take(&pool.on(&Stream::new(&context)?), 64 << 10)?);
     let mut closed = Ok(());
@@ -62,7 +71,37 @@ fn a_pool_is_destroyed_while_another_guard_captures() -> Result<()> {
     closed?;
     drop(graph?);
     drop((pool, stream));
-    assert_eq!(other.memory()?.free, before, "{lost:?}");
+    Ok(())
+}
+
+/// The guard of a borrowed stream is dropped while a thread ends that allocated on it: the stream is not used after that, and
+/// the program destroys it.
+#[test]
+fn a_borrowed_stream_is_not_used_after_its_guard() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    for _ in 0..1000 {
+        let raw = Stream::new(&context)?.into_raw().unwrap();
+        // SAFETY: alive until the guard is dropped.
+        let stream = Arc::new(unsafe { Stream::borrow_raw(&context, raw)? });
+        let (done, is_done) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let (stream_there, pool) = (stream.clone(), &pool);
+            scope.spawn(move || {
+                drop(take(&pool.on(&stream_there), 1000));
+                drop(stream_there);
+                done.send(()).unwrap();
+                // What the thread kept for its next block is dropped now.
+            });
+            is_done.recv().unwrap();
+            drop(stream);
+            let _current = context.make_current().unwrap();
+            // SAFETY: created above, and borrowed by no guard any more.
+            let destroyed = unsafe { api::cuStreamDestroy_v2(raw) };
+            assert!(destroyed.is_success(), "{destroyed}");
+        });
+    }
     Ok(())
 }
 

@@ -46,19 +46,25 @@ impl fmt::Debug for Home {
 
 /// The homes of a stream.
 #[derive(Debug)]
-pub(crate) struct Homes(Mutex<Option<Vec<Arc<Home>>>>);
-
-impl Default for Homes {
-    fn default() -> Self {
-        Self(Mutex::new(Some(Vec::new())))
-    }
+pub(crate) struct Homes {
+    list: Mutex<Option<Vec<Arc<Home>>>>,
+    /// Held while a thread drops references that no block has. So once the guard of the stream is dropped, none of them keeps
+    /// the stream: the program may destroy a stream that it borrowed.
+    leaving: Mutex<()>,
 }
 
 impl Homes {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            list: Mutex::new(Some(Vec::new())),
+            leaving: Mutex::new(()),
+        })
+    }
+
     /// Keeps a home for the next block, and returns whether it does. Not once the guard of the stream is dropped: nothing
     /// would empty the list.
     fn add(&self, home: &Arc<Home>) -> bool {
-        match &mut *lock(&self.0) {
+        match &mut *lock(&self.list) {
             Some(list) => {
                 list.push(home.clone());
                 true
@@ -70,15 +76,17 @@ impl Homes {
     /// The guard of the stream is dropped.
     pub(crate) fn end(&self) {
         if process::is_forked() {
-            // A thread that does not exist here may hold the lock.
+            // A thread that does not exist here may hold a lock.
             return;
         }
-        // Without the lock: a pool may be destroyed here.
-        let homes = lock(&self.0).take();
+        let leaving = lock(&self.leaving);
+        // Without the lock of the list: a pool may be destroyed here.
+        let homes = lock(&self.list).take();
         for home in homes.iter().flatten() {
             home.spares.end();
         }
         drop(homes);
+        drop(leaving);
     }
 
     /// The guard of the stream exists after all.
@@ -87,12 +95,11 @@ impl Homes {
         if process::is_forked() {
             return;
         }
-        lock(&self.0).get_or_insert_default();
+        lock(&self.list).get_or_insert_default();
     }
 
-    /// The guard of a pool is dropped.
     fn remove(&self, home: &Arc<Home>) {
-        let mut list = lock(&self.0);
+        let mut list = lock(&self.list);
         let removed = list.as_mut().map(|list| {
             let is_other = |other: &mut Arc<Home>| Arc::ptr_eq(other, home);
             list.extract_if(.., is_other).collect::<Vec<_>>()
@@ -102,12 +109,42 @@ impl Homes {
     }
 }
 
+/// A home, for those who do not keep it.
+pub(super) struct WeakHome {
+    home: Weak<Home>,
+    /// Those of its stream.
+    homes: Arc<Homes>,
+}
+
+impl WeakHome {
+    fn of(home: &Arc<Home>) -> Self {
+        Self {
+            home: Arc::downgrade(home),
+            homes: home.stream.homes().clone(),
+        }
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.home.strong_count() > 0
+    }
+
+    /// The guard of the pool is dropped, or the thread exits: nothing keeps the home for more blocks. Not in a forked child.
+    pub(super) fn end(&self) {
+        let leaving = lock(&self.homes.leaving);
+        if let Some(home) = self.home.upgrade() {
+            home.spares.end();
+            self.homes.remove(&home);
+        }
+        drop(leaving);
+    }
+}
+
 /// A home that the thread has used.
 struct Known {
     pool: u64,
     stream: u64,
     spares: Arc<Spares>,
-    home: Weak<Home>,
+    weak: WeakHome,
 }
 
 impl Known {
@@ -119,7 +156,7 @@ impl Known {
     /// A reference to the home, if it is alive.
     #[inline]
     fn get(&self) -> Option<Arc<Home>> {
-        self.spares.take().or_else(|| self.home.upgrade())
+        self.spares.take().or_else(|| self.weak.home.upgrade())
     }
 }
 
@@ -162,9 +199,7 @@ impl Drop for KnownHomes {
         }
         // The thread exits, and allocates no more: no stream keeps them for it.
         for known in &self.all {
-            if let Some(home) = known.home.upgrade() {
-                home.end();
-            }
+            known.weak.end();
             known.spares.thread_ends();
         }
     }
@@ -175,6 +210,17 @@ thread_local! {
         all: Vec::new(),
         recent: [const { Cell::new(0) }; RECENT],
     }) };
+}
+
+/// Adds a home to those of the calling thread, and returns whether it could.
+fn remember(one: Known) -> bool {
+    let remembered = KNOWN.try_with(|known| {
+        let mut known = known.try_borrow_mut().ok()?;
+        known.all.retain(|one| one.weak.is_alive());
+        known.all.push(one);
+        Some(())
+    });
+    matches!(remembered, Ok(Some(())))
 }
 
 impl Home {
@@ -213,31 +259,22 @@ impl Home {
             cache: pool.thread_cache(&stream.id()),
             spares: Arc::new(Spares::new()),
         });
-        let is_kept = pool.add_home(&home) && stream.homes().add(&home);
+        let weak = || WeakHome::of(&home);
+        // The stream's list first: a guard of the pool that is dropped meanwhile finds the home there.
+        let is_kept = stream.homes().add(&home)
+            && pool.add_home(weak())
+            // Fails where the thread exits.
+            && remember(Known {
+                pool: pool.number(),
+                stream: stream.id().number,
+                spares: home.spares.clone(),
+                weak: weak(),
+            });
         if !is_kept {
-            // Nothing would end them.
-            home.spares.end();
+            // It has one block: nothing would end it later.
+            weak().end();
         }
-        // Fails where the thread exits: then the home has one block.
-        let _ = KNOWN.try_with(|known| {
-            if let Ok(mut known) = known.try_borrow_mut() {
-                let one = Known {
-                    pool: pool.number(),
-                    stream: stream.id().number,
-                    spares: home.spares.clone(),
-                    home: Arc::downgrade(&home),
-                };
-                known.all.retain(|one| one.home.strong_count() > 0);
-                known.all.push(one);
-            }
-        });
         home
-    }
-
-    /// The guard of the pool is dropped, or the thread exits: nothing keeps this for more blocks.
-    pub(super) fn end(self: &Arc<Self>) {
-        self.spares.end();
-        self.stream.homes().remove(self);
     }
 
     #[inline]

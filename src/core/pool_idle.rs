@@ -9,7 +9,6 @@ use cuguard_driver::result::device;
 use cuguard_sync::own_thread;
 
 use super::open_contexts;
-use super::pool_list::note_if_broken;
 
 /// How long the thread that serves requests waits for the release.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -17,24 +16,40 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// Releases the idle memory of all pools on the device with this UUID, on a thread of its own: a driver call that does not
 /// return must not keep the calling thread from its next request. Returns how many bytes were released in time.
 pub(crate) fn release_on_thread(uuid: [u8; 16]) -> u64 {
-    static IS_RUNNING: AtomicBool = AtomicBool::new(false);
     // One at a time: what the first releases, the second need not.
-    if IS_RUNNING.swap(true, Ordering::AcqRel) {
+    let Some(running) = Running::begin() else {
         return 0;
-    }
+    };
     let (sender, receiver) = mpsc::sync_channel(1);
     let thread = std::thread::Builder::new().name("cuguard-trim".to_owned());
     let spawned = thread.spawn(move || {
         let _own = own_thread::enter_shared();
         let released = release(uuid);
-        IS_RUNNING.store(false, Ordering::Release);
+        drop(running);
         // Fails where the other thread no longer waits.
         let _ = sender.send(released);
     });
-    if spawned.is_err() {
+    match spawned {
+        Ok(_) => receiver.recv_timeout(PATIENCE).unwrap_or(0),
+        Err(_) => 0,
+    }
+}
+
+static IS_RUNNING: AtomicBool = AtomicBool::new(false);
+
+/// The one release, until this is dropped: also when it panics, or when its thread cannot be started.
+struct Running;
+
+impl Running {
+    fn begin() -> Option<Self> {
+        (!IS_RUNNING.swap(true, Ordering::AcqRel)).then_some(Self)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
         IS_RUNNING.store(false, Ordering::Release);
     }
-    receiver.recv_timeout(PATIENCE).unwrap_or(0)
 }
 
 fn release(uuid: [u8; 16]) -> u64 {
@@ -48,15 +63,8 @@ fn release(uuid: [u8; 16]) -> u64 {
         let Some(_inside) = state.try_enter() else {
             continue;
         };
-        if device::uuid(state.device as i32) != Ok(uuid) {
-            continue;
-        }
-        pools.destroy_orphans();
-        for pool in pools.all() {
-            // What the driver refuses to release is kept, and tried again.
-            let trimmed = pool.trim(0);
-            note_if_broken(&state, "Pool::trim", &trimmed);
-            released += trimmed.unwrap_or(0);
+        if device::uuid(state.device as i32) == Ok(uuid) {
+            released += pools.trim(&state);
         }
     }
     released

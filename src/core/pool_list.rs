@@ -12,7 +12,7 @@ use cuguard_registry::{Key, Kind, PoolUsage};
 use cuguard_sync::process;
 
 use super::context_state::ContextState;
-use super::lock::lock;
+use super::lock::{lock, try_lock};
 use super::pool_driver::PoolDriver;
 use super::pool_stream::StreamId;
 use super::virtual_pool::VirtualPool;
@@ -22,6 +22,16 @@ const PAGE: u64 = 2 << 20;
 
 /// How often a snapshot tries to lock a pool, a millisecond apart.
 const USAGE_ATTEMPTS: u32 = 100;
+
+/// Repeats an attempt that fails while another thread holds a lock. That thread may wait for the calling one, or not exist.
+fn within_patience<T>(attempt: impl Fn() -> Option<T>) -> Option<T> {
+    (0..USAGE_ATTEMPTS).find_map(|number| {
+        if number != 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        attempt()
+    })
+}
 
 /// Destroys a pool without live blocks, if no stream works on the memory any more. Does not wait.
 fn destroy_if_idle(pool: &Pool<PoolDriver>) -> bool {
@@ -102,15 +112,9 @@ impl Entry {
 
     /// What it holds, unless another thread works on it for long.
     fn usage(&self) -> Option<PoolUsage> {
-        let usage = (0..USAGE_ATTEMPTS).find_map(|attempt| {
-            if attempt != 0 {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            self.pool.try_usage()
-        })?;
-        let stats = usage.stats;
+        let usage = within_patience(|| self.pool.try_usage())?;
         // Freed blocks that threads keep are not in use.
-        let kept = self.pool.cached_by_threads().min(stats.used);
+        let (stats, kept) = (usage.stats, usage.cached_by_threads);
         let mut pool = PoolUsage::new(self.number);
         pool.label.clone_from(&self.label);
         pool.held = stats.held;
@@ -228,6 +232,19 @@ impl PoolList {
             .collect()
     }
 
+    /// Releases idle memory of all pools, and returns how many bytes. The caller is inside the gate. Keeps no pool alive: its
+    /// guard may be dropped meanwhile.
+    pub(super) fn trim(&self, state: &ContextState) -> u64 {
+        self.destroy_orphans();
+        let trim = |Entry { pool, .. }: Entry| {
+            // What the driver refuses to release is kept, and tried again.
+            let trimmed = pool.trim(0);
+            note_if_broken(state, "Pool::trim", &trimmed);
+            trimmed.unwrap_or(0)
+        };
+        self.entries().into_iter().map(trim).sum()
+    }
+
     /// The names of the pools whose guards and blocks were dropped and whose streams have not done their work, and what they
     /// hold.
     pub(crate) fn orphans(&self) -> Vec<(String, Stats)> {
@@ -244,8 +261,12 @@ impl PoolList {
         if process::is_forked() {
             return Vec::new();
         }
+        if !self.any() {
+            return Vec::new();
+        }
+        let entries = within_patience(|| Some(try_lock(&self.pools)?.clone())).unwrap_or_default();
         let own = self.of_context().map(|pool| pool.number());
-        let mut pools: Vec<_> = self.entries().iter().filter_map(Entry::usage).collect();
+        let mut pools: Vec<_> = entries.iter().filter_map(Entry::usage).collect();
         for pool in &mut pools {
             pool.of_context = Some(pool.number) == own;
         }

@@ -11,7 +11,7 @@
 //! owner of a [`Biased`] lock, which it enters without such an instruction.
 //!
 //! A spare keeps the pool and the stream alive, as a block does. So the spares end with the guard of the pool, with that of
-//! the stream, and with the thread: see [`Home::end`](super::pool_home::Home::end).
+//! the stream, and with the thread: see [`WeakHome::end`](super::pool_home::WeakHome::end).
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,7 +68,8 @@ impl Spares {
 
     /// Drops them, and keeps none from now on. On any thread.
     pub(super) fn end(&self) {
-        if process::is_exiting() {
+        // There, a thread that does not exist may be inside.
+        if process::is_forked() {
             return;
         }
         // Neither where the calling thread is inside, in a signal handler: then they stay until the process exits.

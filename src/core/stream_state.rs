@@ -23,7 +23,7 @@ pub(crate) struct StreamState {
     /// Dropped before the handle is destroyed.
     listed: ListedHandle,
     /// For blocks of pools. Empty when this is dropped: each refers to it.
-    homes: Homes,
+    homes: Arc<Homes>,
     pub(crate) owned: OwnedResource,
 }
 
@@ -33,7 +33,7 @@ impl StreamState {
         Self {
             id: StreamIdGuard::new(&listed.state, handle),
             listed,
-            homes: Homes::default(),
+            homes: Homes::new(),
             owned,
         }
     }
@@ -45,7 +45,7 @@ impl StreamState {
     }
 
     /// The homes of blocks of pools.
-    pub(crate) fn homes(&self) -> &Homes {
+    pub(crate) fn homes(&self) -> &Arc<Homes> {
         &self.homes
     }
 

@@ -15,7 +15,7 @@ use super::context_state::ContextState;
 use super::lock::lock;
 use super::pool_decay;
 use super::pool_driver::PoolDriver;
-use super::pool_home::Home;
+use super::pool_home::WeakHome;
 use super::pool_stream::StreamId;
 use crate::error::{Error, Result};
 
@@ -41,7 +41,7 @@ pub(crate) struct VirtualPool {
     number: u64,
     config: PoolConfig,
     /// The homes of its blocks, until the guard is dropped.
-    homes: Mutex<Option<Vec<Weak<Home>>>>,
+    homes: Mutex<Option<Vec<WeakHome>>>,
     /// The sizes of blocks that escaped and are owned again, by address.
     recaptured: Mutex<HashMap<u64, u64>>,
     any_recaptured: AtomicBool,
@@ -106,14 +106,14 @@ impl VirtualPool {
         self.state.upgrade()
     }
 
-    /// Adds a home, and returns whether its stream keeps it for the next block.
-    pub(super) fn add_home(&self, home: &Arc<Home>) -> bool {
+    /// Adds a home, to end with the guard. False once the guard is dropped.
+    pub(super) fn add_home(&self, home: WeakHome) -> bool {
         let mut homes = lock(&self.homes);
         let Some(homes) = &mut *homes else {
             return false;
         };
-        homes.retain(|home| home.strong_count() > 0);
-        homes.push(Arc::downgrade(home));
+        homes.retain(WeakHome::is_alive);
+        homes.push(home);
         true
     }
 
@@ -124,7 +124,7 @@ impl VirtualPool {
             return;
         }
         let homes = lock(&self.homes).take().unwrap_or_default();
-        for home in homes.iter().filter_map(Weak::upgrade) {
+        for home in &homes {
             home.end();
         }
     }

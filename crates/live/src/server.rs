@@ -6,7 +6,7 @@
 use std::env;
 use std::ffi::c_int;
 use std::io::{self, Read, Write};
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -243,6 +243,8 @@ fn serve(mut stream: UnixStream, source: &dyn Source) -> io::Result<()> {
     let reply = match credentials(&stream)?.uid {
         user if user != own && user != 0 => Err("this process belongs to another user".to_owned()),
         _ => match read_request(&mut stream)? {
+            // It gave up: what is released now is for nobody, and has to be mapped again.
+            Some(Request::Trim { .. }) if has_hung_up(&stream) => return Ok(()),
             Some(request) => catch_unwind(AssertUnwindSafe(|| reply(request, source)))
                 .map_err(|_| "the report could not be made".to_owned()),
             None => Err("unknown request; accepted: dump, stats, report, trim".to_owned()),
@@ -255,6 +257,18 @@ fn serve(mut stream: UnixStream, source: &dyn Source) -> io::Result<()> {
         }
         Err(why) => write(&mut stream, format!("error {why}\n").as_bytes()),
     }
+}
+
+/// Whether the client has closed the connection.
+fn has_hung_up(stream: &UnixStream) -> bool {
+    let mut one = libc::pollfd {
+        fd: stream.as_raw_fd(),
+        events: 0,
+        revents: 0,
+    };
+    // SAFETY: one descriptor; does not wait.
+    let ready = unsafe { libc::poll(&mut one, 1, 0) };
+    ready == 1 && one.revents & libc::POLLHUP != 0
 }
 
 fn reply(request: Request, source: &dyn Source) -> String {

@@ -238,9 +238,15 @@ impl<D: Driver + 'static> Pool<D> {
         self.central().stats()
     }
 
-    /// What the pool holds, for reports; see [`Central::try_usage`]. Blocks in caches count as [used](Stats::used).
+    /// What the pool holds, for reports; see [`Central::try_usage`].
     pub fn try_usage(&self) -> Option<Usage> {
-        self.central().try_usage()
+        let cached_by_threads = self.caches.try_bytes()?;
+        let usage = self.central().try_usage()?;
+        Some(Usage {
+            // Not read in one moment.
+            cached_by_threads: cached_by_threads.min(usage.stats.used),
+            ..usage
+        })
     }
 
     /// The blocks in the caches of all threads, in bytes.

@@ -46,6 +46,8 @@ pub struct Usage {
     pub stats: Stats,
     /// Physical pages that must stay behind their addresses.
     pub pinned_pages: u64,
+    /// Freed blocks in the caches of threads, in bytes. They count as [used](Stats::used) in `stats`.
+    pub cached_by_threads: u64,
 }
 
 /// The use of one physical page that blocks share.

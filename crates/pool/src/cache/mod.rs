@@ -28,7 +28,7 @@ mod thread_cache;
 mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 
 use cuguard_sync::process;
 
@@ -74,6 +74,12 @@ struct Registered<B: Backend> {
     caches: Vec<(Arc<Cache>, B::Stream)>,
     /// The pool has ended: no cache is added.
     is_closed: bool,
+}
+
+impl<B: Backend> Registered<B> {
+    fn bytes(&self) -> u64 {
+        self.caches.iter().map(|(cache, _)| cache.bytes()).sum()
+    }
 }
 
 impl<B: Backend> Caches<B> {
@@ -293,12 +299,16 @@ impl<B: Backend> Caches<B> {
 
     /// What the caches hold, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        let registered = self.registered();
-        registered
-            .caches
-            .iter()
-            .map(|(cache, _)| cache.bytes())
-            .sum()
+        self.registered().bytes()
+    }
+
+    /// The same, for a thread that must not wait. `None` while another thread holds the lock.
+    pub(crate) fn try_bytes(&self) -> Option<u64> {
+        match self.registered.try_lock() {
+            Ok(registered) => Some(registered.bytes()),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner().bytes()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
 
     /// How many caches there are, those of ended threads not counted.

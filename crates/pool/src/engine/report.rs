@@ -36,6 +36,8 @@ impl<D: Driver> State<D> {
         Usage {
             stats: self.stats(),
             pinned_pages: shared.count() as u64 + own.sum::<u64>(),
+            // In front of this.
+            cached_by_threads: 0,
         }
     }
 
