@@ -78,7 +78,7 @@ built bench --workspace --benches | { grep '^benches ' || true; } >>"$list"
 while read -r folder name file; do
     case "$folder/$name" in
     examples/leak_report | examples/context_leak | benches/tracking | tests/refusals | \
-    tests/leak_settings | tests/lifetime)
+    tests/leak_settings | tests/lifetime | tests/pool_report)
         how=--decompress-debug-sections
         ;;
     *) how=--strip-all ;;

@@ -1,4 +1,5 @@
-"""A PyTorch training step: `torch_step.py STEPS`. Prints the median time of a synchronized step, in nanoseconds."""
+"""A PyTorch training step: `torch_step.py STEPS`. Prints when the GPU is ready, the median time of a synchronized step in nanoseconds, and when
+the program begins to exit."""
 
 import json
 import statistics
@@ -12,6 +13,9 @@ WARM_UP = 10
 
 def main():
     steps = int(sys.argv[1])
+    torch.zeros(1).cuda()
+    torch.cuda.synchronize()
+    ready = time.monotonic()
     torch.manual_seed(0)
     model = torch.nn.Sequential(*[layer for _ in range(4) for layer in (torch.nn.Linear(1024, 1024), torch.nn.ReLU())]).cuda()
     optimizer = torch.optim.Adam(model.parameters())
@@ -27,7 +31,7 @@ def main():
         torch.cuda.synchronize()
         if number >= WARM_UP:
             times.append(time.perf_counter_ns() - began)
-    print(json.dumps({"value": statistics.median(times)}), flush=True)
+    print(json.dumps({"ready": ready, "value": statistics.median(times), "ends": time.monotonic()}), flush=True)
 
 
 main()

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
-"""Records real programs on a machine with a GPU, and what a recording costs beside none, in one run:
+"""Records real programs on a machine with a GPU:
 
     crates/audit/card/recordings/record.py target/release/cuguard recordings/
     cuguard report recordings/train.cgr --html train.html
     cuguard report recordings/rank-*.cgr
 
 Needs nvcc and PyTorch. Writes FOLDER/{train,train-no-cache,fragmentation,rank-0,rank-1}.cgr with names of functions in them.
+What a recording costs is measured by `bench/bench.py --record`.
 """
 
 import argparse
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,8 +25,7 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cuguard", type=pathlib.Path, help="the cuguard command")
     parser.add_argument("folder", type=pathlib.Path, help="where the recordings are written")
-    parser.add_argument("--only", action="append", choices=["train", "fragmentation", "ranks", "step", "pairs"], help="can be repeated; all without it")
-    parser.add_argument("--rounds", type=int, default=5, help="of the measurement")
+    parser.add_argument("--only", action="append", choices=["train", "fragmentation", "ranks"], help="can be repeated; all without it")
     parser.add_argument("--nvcc", default="/usr/local/cuda/bin/nvcc")
     return parser.parse_args()
 
@@ -56,34 +55,6 @@ def record(options, name, command, **variables):
         print(f"\n### {written.name}: {written.stat().st_size} bytes\n{report.strip()}", flush=True)
 
 
-def step_time(command):
-    """The median step that `torch_step.py` prints, in milliseconds."""
-    _, output = run(command)
-    line = next(line for line in output.splitlines() if line.startswith("{"))
-    return float(line.split(":")[1].strip(" }")) / 1e6
-
-
-def cost(options, folder):
-    """The same programs plain, audited and recorded, in turn."""
-    step = [sys.executable, HERE.parent / "bench/torch_step.py", "300"]
-    pairs = [folder / "pairs", "async", "50000"]
-    malloc = [folder / "pairs", "malloc", "400"]
-    print("\n| program | plain | cuguard run | cuguard run --record | recorded over plain, over run |\n|---|---|---|---|---|")
-    steps = [("PyTorch training step", step)] if wanted(options, "step") else []
-    pairs = [("cudaMallocAsync + cudaFreeAsync", pairs), ("cudaMalloc + cudaFree", malloc)] if wanted(options, "pairs") else []
-    for name, command in steps + pairs:
-        audited = [options.cuguard, "run", "--report", "json", "--output", folder / "report-%p.json"]
-        recorded = [options.cuguard, "run", "--record", folder / "cost.cgr"]
-        ways = [command, [*audited, "--", *command], [*recorded, "--", *command]]
-        found = [[], [], []]
-        for number in range(options.rounds):
-            for way in (0, 1, 2) if number % 2 == 0 else (2, 1, 0):
-                found[way].append(step_time(ways[way]))
-        middle = [statistics.median(values) for values in found]
-        cells = [f"{statistics.median(values) * 1e3:.2f} µs ({min(values) * 1e3:.2f} to {max(values) * 1e3:.2f})" for values in found]
-        print(f"| {name} | {' | '.join(cells)} | {middle[2] / middle[0]:.3f}, {middle[2] / middle[1]:.3f} |", flush=True)
-
-
 def main():
     options = arguments()
     options.cuguard = options.cuguard.resolve()
@@ -91,18 +62,16 @@ def main():
     options.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="cuguard-record-") as name:
         folder = pathlib.Path(name)
-        for source in (HERE / "fragmentation.cu", HERE.parent / "bench/pairs.cu"):
-            run([options.nvcc, "-std=c++20", "-O1", "-g", "-arch=sm_90", "-o", folder / source.stem, source])
         if wanted(options, "train"):
             train = [sys.executable, HERE / "train.py"]
             record(options, "train", train)
             record(options, "train-no-cache", [*train, "20"], PYTORCH_NO_CUDA_MEMORY_CACHING="1")
         if wanted(options, "fragmentation"):
+            source = HERE / "fragmentation.cu"
+            run([options.nvcc, "-std=c++20", "-O1", "-g", "-arch=sm_90", "-o", folder / source.stem, source])
             record(options, "fragmentation", [folder / "fragmentation"])
         if wanted(options, "ranks"):
             record(options, "rank-%r", [*TORCHRUN, HERE / "ranks.py"])
-        if wanted(options, "step") or wanted(options, "pairs"):
-            cost(options, folder)
 
 
 main()
