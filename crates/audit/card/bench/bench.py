@@ -61,7 +61,7 @@ def arguments():
     parser.add_argument("--record", action="store_true", help="each under `cuguard run --record` too")
     parser.add_argument("--sanitizer", action="store_true", help="run each once under compute-sanitizer --leak-check full, with fewer iterations")
     parser.add_argument("--compute-sanitizer", default="compute-sanitizer")
-    parser.add_argument("--budget", type=float, default=420, metavar="SECONDS", help="nothing is started after this time")
+    parser.add_argument("--budget", type=float, default=600, metavar="SECONDS", help="nothing is started after this time")
     parser.add_argument("--cuda", default=os.environ.get("CUDA_HOME", "/usr/local/cuda"))
     parser.add_argument("--architecture", default="sm_90")
     parser.add_argument("--python", default="python3")
