@@ -241,6 +241,10 @@ impl RecentRecords {
             return own.buffer.empty(slot, &mut table);
         }
         let _flushing = self.lock();
+        // The calling thread's own again: a snapshot had it, and this is no free by another thread.
+        if let Some(own) = self.own_buffer().filter(|own| own.slot == slot) {
+            return own.buffer.empty(slot, &mut table);
+        }
         let buffer = self.buffers.at(slot as usize);
         if buffer.state.load(Ordering::Acquire) == OFF {
             return;
