@@ -6,9 +6,10 @@ use cuguard_registry::{Amount, Change, Diff};
 
 use crate::frames::mark;
 use crate::paths::Paths;
+use crate::phrase::count;
 use crate::size::ByteSize;
 use crate::symbols::Symbols;
-use crate::words::{amount_of, count, description};
+use crate::words::{amount_of, description};
 
 /// A diff as text: one line for each change. `{:.3}` shows the three largest.
 ///

@@ -12,11 +12,12 @@ use std::fmt::Write;
 use cuguard_registry::{Group, Site, SnapshotReason};
 
 use crate::paths::Paths;
+use crate::phrase::count;
 use crate::prepare::Prepared;
 use crate::rows::{FailedRow, Row};
 use crate::summary::Summary;
 use crate::symbols::Frame;
-use crate::words::{amount_of, count, description};
+use crate::words::{amount_of, description};
 
 /// The annotations, each on a line of its own, and the sum. `root` is the folder of the repository, to which
 /// the runner expects relative files.

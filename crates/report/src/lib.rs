@@ -35,6 +35,7 @@ mod output;
 mod parse;
 mod paths;
 mod pattern;
+pub mod phrase;
 mod prepare;
 #[cfg(test)]
 mod prepare_tests;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::words;
+use crate::phrase;
 
 /// All words, as a message shows them.
 const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN, \
@@ -135,5 +135,5 @@ fn suggestion(word: &str) -> String {
 
 fn quoted(words: &[String]) -> String {
     let quoted: Vec<_> = words.iter().map(|word| format!("{word:?}")).collect();
-    words::list(&quoted)
+    phrase::list(&quoted)
 }

@@ -3,8 +3,9 @@
 use cuguard_registry::Snapshot;
 
 use crate::paths::Paths;
+use crate::phrase::count;
 use crate::prepare::Prepared;
-use crate::words::{broken, context_end, count, deferred, failed_call, nothing, sum, total};
+use crate::words::{broken, context_end, deferred, failed_call, nothing, sum, total};
 
 /// The figures of a one-line report.
 pub(crate) struct Summary<'a> {

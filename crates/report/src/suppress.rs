@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use crate::words::{count, list_some};
+use crate::phrase::{count, list_some};
 
 /// A list of patterns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

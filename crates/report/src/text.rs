@@ -6,13 +6,14 @@ use std::fmt::Write;
 use cuguard_registry::{Group, Kind, Level, PoolUsage, Site, Snapshot, SnapshotReason};
 
 use crate::paths::Paths;
+use crate::phrase::count;
 use crate::prepare::Prepared;
 use crate::rows::{FailedRow, Row};
 use crate::size::ByteSize;
 use crate::symbols::Frame;
 use crate::words::{
-    self, addresses, age, amount_of, context_end, count, description, error_code, in_columns,
-    nothing, some, sum, total,
+    self, addresses, age, amount_of, context_end, description, error_code, in_columns, nothing,
+    some, sum, total,
 };
 
 /// How the text looks.

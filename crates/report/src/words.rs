@@ -1,6 +1,5 @@
-//! Amounts, ages, errors and counts as text.
+//! Amounts, ages and errors as text.
 
-use std::borrow::Cow;
 use std::time::Duration;
 
 use cuguard_registry::{
@@ -8,6 +7,7 @@ use cuguard_registry::{
 };
 
 use crate::paths::Paths;
+use crate::phrase::{count, list, list_some};
 use crate::size::ByteSize;
 
 /// How many threads or addresses of a group are listed.
@@ -24,19 +24,6 @@ pub(crate) fn age(age: Duration) -> String {
         3_600..86_400 => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
         _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3_600),
     }
-}
-
-/// `1 leak`, `2 leaks`, `2 peer accesses`, `2 libraries`.
-pub(crate) fn count(count: u64, noun: &str) -> String {
-    if let (2.. | 0, Some(stem)) = (count, noun.strip_suffix('y')) {
-        return format!("{count} {stem}ies");
-    }
-    let ending = match count {
-        1 => "",
-        _ if noun.ends_with('s') => "es",
-        _ => "s",
-    };
-    format!("{count} {noun}{ending}")
 }
 
 /// A part of a sentence that is there only sometimes.
@@ -65,25 +52,6 @@ pub(crate) fn description(type_name: &str, label: Option<&str>) -> String {
         text += &format!(", {label:?}");
     }
     text
-}
-
-/// Text of a program, such as a command line or the name of a function, without characters that a terminal would obey:
-/// control characters, and those that turn the direction of writing.
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    let is_bad = |letter: char| {
-        letter.is_control() || matches!(letter, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.chars().any(is_bad) {
-        return text.into();
-    }
-    let mut plain = String::new();
-    for letter in text.chars() {
-        match is_bad(letter) {
-            true => plain.extend(letter.escape_default()),
-            false => plain.push(letter),
-        }
-    }
-    plain.into()
 }
 
 /// A sum that does not overflow: snapshots are plain data, with any numbers.
@@ -153,25 +121,6 @@ pub(crate) fn in_columns(rows: &[(String, String)], paint: impl Fn(&str) -> Stri
         location => format!("{name:<width$}  {}", paint(location)),
     };
     rows.iter().map(line).collect()
-}
-
-/// `a`, `a and b`, `a, b and c`.
-pub(crate) fn list<S: AsRef<str>>(parts: &[S]) -> String {
-    let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
-    match parts.split_last() {
-        None => String::new(),
-        Some((last, [])) => (*last).to_owned(),
-        Some((last, first)) => format!("{} and {last}", first.join(", ")),
-    }
-}
-
-/// The first few of a list, and how many more there are.
-pub(crate) fn list_some<T>(items: &[T], most: usize, word: impl Fn(&T) -> String) -> String {
-    let mut words: Vec<_> = items.iter().take(most).map(word).collect();
-    if items.len() > most {
-        words.push(format!("{} more", items.len() - most));
-    }
-    list(&words)
 }
 
 /// A few of the names of a group.

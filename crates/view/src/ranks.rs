@@ -14,7 +14,7 @@ use crate::look::Look;
 use crate::run::{Allocation, CallSite, Run};
 use crate::stack_text::{difference, stack as stack_text};
 use crate::summary::Overview;
-use crate::words::printable;
+use cuguard_report::phrase::printable;
 
 /// Runs side by side, the one that differs most from the median first.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use cuguard_report::ByteSize;
 
 use crate::look::{Frames, UNKNOWN};
 use crate::run::{CallSite, Frame};
-use crate::words::printable;
+use cuguard_report::phrase::printable;
 
 /// The frames in two columns.
 pub(crate) fn stack(page: &mut String, site: &CallSite, frames: Frames) {

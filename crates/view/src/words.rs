@@ -1,6 +1,8 @@
-//! Times, counts and text of the program as words.
+//! Times, shares and kinds as words.
 
 use std::borrow::Cow;
+
+use cuguard_report::phrase::{list_some, printable};
 
 /// A time span with the precision that a reader needs: `8.21 s`, `15 ms`, `3 min 5 s`.
 pub(crate) fn duration(nanoseconds: u64) -> String {
@@ -16,59 +18,12 @@ pub(crate) fn duration(nanoseconds: u64) -> String {
     }
 }
 
-/// `1 stream`, `2 streams`, `2 peer accesses`, `2 libraries`.
-pub(crate) fn count(count: u64, noun: &str) -> String {
-    if let (2.. | 0, Some(stem)) = (count, noun.strip_suffix('y')) {
-        return format!("{count} {stem}ies");
-    }
-    let ending = match count {
-        1 => "",
-        _ if noun.ends_with('s') => "es",
-        _ => "s",
-    };
-    format!("{count} {noun}{ending}")
-}
-
-/// Text of a program without characters that a terminal would obey: control characters, and those that turn the direction
-/// of writing.
-pub(crate) fn printable(text: &str) -> Cow<'_, str> {
-    let is_bad = |letter: char| {
-        letter.is_control()
-            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
-    if !text.contains(is_bad) {
-        return text.into();
-    }
-    let mut plain = String::new();
-    for letter in text.chars() {
-        match is_bad(letter) {
-            true => plain.extend(letter.escape_default()),
-            false => plain.push(letter),
-        }
-    }
-    plain.into()
-}
-
-/// `a`, `a and b`, `a, b and c`.
-pub(crate) fn list<S: AsRef<str>>(parts: &[S]) -> String {
-    let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
-    match parts.split_last() {
-        None => String::new(),
-        Some((last, [])) => (*last).to_owned(),
-        Some((last, first)) => format!("{} and {last}", first.join(", ")),
-    }
-}
-
 /// How many names of a list are shown.
 const LISTED: usize = 4;
 
 /// The first few of a list, and how many more there are.
-pub(crate) fn list_some<T>(items: &[T], word: impl Fn(&T) -> String) -> String {
-    let mut words: Vec<_> = items.iter().take(LISTED).map(word).collect();
-    if items.len() > LISTED {
-        words.push(format!("{} more", items.len() - LISTED));
-    }
-    list(&words)
+pub(crate) fn some<T>(items: &[T], word: impl Fn(&T) -> String) -> String {
+    list_some(items, LISTED, word)
 }
 
 /// A share in percent: `96 %`, `0.4 %`, nothing of nothing.
@@ -111,22 +66,19 @@ pub(crate) fn kind(name: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{count, duration, list_some, percent, printable};
+    use super::{duration, percent, some};
 
     #[test]
     fn words_read_well() {
         assert_eq!(duration(1_500), "1 µs");
         assert_eq!(duration(8_210_000_000), "8.21 s");
         assert_eq!(duration(185_000_000_000), "3 min 5 s");
-        assert_eq!(count(2, "peer access"), "2 peer accesses");
-        assert_eq!(count(0, "library"), "0 libraries");
         assert_eq!(
-            list_some(&[1, 2, 3, 4, 5, 6], |n| n.to_string()),
+            some(&[1, 2, 3, 4, 5, 6], i32::to_string),
             "1, 2, 3, 4 and 2 more"
         );
         assert_eq!(percent(1, 3), "33 %");
         assert_eq!(percent(1, 3_000), "< 0.1 %");
         assert_eq!(percent(1, 0), "");
-        assert_eq!(printable("a\u{1b}[2J\u{202e}"), "a\\u{1b}[2J\\u{202e}");
     }
 }

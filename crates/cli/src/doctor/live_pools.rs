@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use cuguard_live::{Request, ask_others};
+use cuguard_report::phrase::printable;
 use serde::Deserialize;
 
 use super::facts::PoolFacts;
@@ -41,22 +42,15 @@ fn read(process: u32, text: &str) -> Vec<PoolFacts> {
     let Ok(reply) = serde_json::from_str::<Reply>(text) else {
         return Vec::new();
     };
-    let command = printable(&reply.command);
+    let command = printable(&reply.command).into_owned();
     let mut pools = reply.pools;
     for pool in &mut pools {
         pool.process = process;
         pool.command.clone_from(&command);
-        pool.label = pool.label.as_deref().map(printable);
+        let label = pool.label.take();
+        pool.label = label.map(|label| printable(&label).into_owned());
     }
     pools
-}
-
-/// Text of the program, without what a terminal would interpret.
-fn printable(text: &str) -> String {
-    let letters = text.chars();
-    letters
-        .map(|letter| if letter.is_control() { '?' } else { letter })
-        .collect()
 }
 
 #[cfg(test)]
@@ -71,7 +65,7 @@ mod tests {
         let pools = read(7, &text);
         assert_eq!(pools.len(), 1);
         assert_eq!((pools[0].process, pools[0].command.as_str()), (7, "train"));
-        assert_eq!(pools[0].label.as_deref(), Some("a?"));
+        assert_eq!(pools[0].label.as_deref(), Some(r"a\u{7}"));
         assert_eq!((pools[0].idle_bytes, pools[0].pinned_page_count), (5, 1));
         assert!(read(7, r#"{"command":"audited"}"#).is_empty());
         assert!(read(7, "").is_empty());

@@ -1,6 +1,7 @@
 //! The figures of a process at one moment, read from its JSON (docs/live-schema.md).
 
 use cuguard_live::Request;
+use cuguard_report::phrase::printable;
 use serde::Deserialize;
 
 use crate::live_process::ask_with_descendants;
@@ -48,7 +49,7 @@ impl Site {
     /// `load at model.cc:41 "weights"`.
     pub(super) fn name(&self) -> String {
         let mut name = match &self.function {
-            Some(function) => printable(function),
+            Some(function) => printable(function).into_owned(),
             None => "unknown call site".to_owned(),
         };
         if let Some(file) = &self.file {
@@ -77,14 +78,6 @@ struct Reply {
     sites_not_shown: u64,
 }
 
-/// Text of the program, without what a terminal would interpret.
-fn printable(text: &str) -> String {
-    let letters = text.chars();
-    letters
-        .map(|letter| if letter.is_control() { '?' } else { letter })
-        .collect()
-}
-
 /// Asks a process for its figures.
 pub(super) fn take(process: u32, sites: usize) -> Result<Sample, String> {
     let replies = ask_with_descendants(process, Request::Stats { sites });
@@ -111,7 +104,7 @@ fn read<'a>(
     };
     for text in texts {
         let reply: Reply = serde_json::from_str(text)?;
-        sample.command = printable(&reply.command);
+        sample.command = printable(&reply.command).into_owned();
         sample.seconds = sample.seconds.max(reply.seconds);
         sample.bytes += reply.device_live_bytes;
         sample.count += reply.device_live_count;
@@ -155,8 +148,8 @@ mod tests {
     #[test]
     fn control_characters_do_not_reach_the_terminal() {
         let sample = read(7, [reply(1).as_str()].into_iter(), 5).unwrap();
-        assert_eq!(sample.command, "a?[31m.out");
-        assert_eq!(sample.sites[0].name(), "load at m.cc:41 \"w?\"");
+        assert_eq!(sample.command, r"a\u{1b}[31m.out");
+        assert_eq!(sample.sites[0].name(), "load at m.cc:41 \"w\\u{7}\"");
     }
 
     #[test]

@@ -10,9 +10,10 @@ use super::tables::first_user;
 use super::text::{line, refusal, who, word};
 use crate::fail_on::FailOn;
 use crate::github::{property, value};
+use crate::phrase::{count, printable};
 use crate::size::ByteSize;
 use crate::symbols::Frame;
-use crate::words::{age, amount_of, count, printable};
+use crate::words::{age, amount_of};
 
 /// The annotations, each on a line of its own, and the sum. `root` is the folder of the repository, to which the runner
 /// expects relative files.

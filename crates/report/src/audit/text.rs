@@ -7,12 +7,11 @@ use cuguard_registry::{Fate, Group};
 use super::prepare::{FATES, Prepared};
 use super::process::{DUMP, Refused};
 use super::tables::Share;
+use crate::phrase::{count, list, list_some, printable};
 use crate::rows::Row;
 use crate::size::ByteSize;
 use crate::symbols::Frame;
-use crate::words::{
-    age, amount_of, count, description, in_columns, list, list_some, printable, some, sum,
-};
+use crate::words::{age, amount_of, description, in_columns, some, sum};
 
 /// How many rows a table has at most.
 const TABLE: usize = 10;

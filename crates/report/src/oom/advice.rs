@@ -4,8 +4,9 @@ use super::causes::Cause;
 use super::facts::{OutOfMemory, RecoveryStep};
 use super::others::Processes;
 use super::text::plain;
+use crate::phrase::list;
 use crate::size::ByteSize;
-use crate::words::{list, when};
+use crate::words::when;
 use cuguard_registry::{Kind, Level, PAGE};
 
 impl OutOfMemory {

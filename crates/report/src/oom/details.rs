@@ -3,8 +3,9 @@
 use super::causes::Cause;
 use super::facts::OutOfMemory;
 use super::text::{Page, plain, pool_line};
+use crate::phrase::{count, list_some};
 use crate::size::ByteSize;
-use crate::words::{age, count, list_some, when};
+use crate::words::{age, when};
 use cuguard_registry::{Level, PAGE, SiteUsage};
 
 /// How many pids are in a line.

@@ -8,9 +8,10 @@ use super::others::{PoolUse, Processes};
 use crate::audit::user_frames;
 use crate::frames::mark;
 use crate::paths::Paths;
+use crate::phrase::count;
 use crate::size::ByteSize;
 use crate::symbols::{Frame, Symbols};
-use crate::words::{amount_of, count, description, when};
+use crate::words::{amount_of, description, when};
 use cuguard_registry::{Group, Kind, Level};
 
 /// How many call sites are shown.

@@ -8,7 +8,7 @@ use super::{Change, Diff, Match};
 use crate::look::Look;
 use crate::moment::Moment;
 use crate::stack_text::{difference, stack};
-use crate::words::{count, printable};
+use cuguard_report::phrase::{count, printable};
 
 impl Diff<'_> {
     /// As text, with a line break at its end. [`Look::by`] is not used: differences are by call site.

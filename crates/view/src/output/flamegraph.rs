@@ -8,7 +8,7 @@ use super::folded::folded;
 use crate::error::ViewError;
 use crate::look::Frames;
 use crate::moment::Moment;
-use crate::words::{list, printable};
+use cuguard_report::phrase::{list, printable};
 
 /// Writes the flame graph of what was alive, by bytes. With more than one moment, a run is the outermost frame.
 ///

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::look::{Frames, UNKNOWN};
 use crate::moment::Moment;
 use crate::run::{CallSite, Frame};
-use crate::words::printable;
+use cuguard_report::phrase::printable;
 
 /// Lines of the form `main;load;alloc 512`: the frames from the outermost to the innermost, and the live bytes. Sorted.
 /// Resources without bytes have no line. With more than one moment, a run is the outermost frame.

@@ -12,7 +12,8 @@ use crate::look::{Frames, Look};
 use crate::run::{CallSite, Run};
 use crate::stack_text::{columns, stack};
 use crate::summary::Overview;
-use crate::words::{self, count, duration, list, list_some, percent, printable};
+use crate::words::{self, duration, percent, some};
+use cuguard_report::phrase::{count, list, printable};
 
 /// How many call sites are shown of a group that is no call site itself.
 const SITES: usize = 3;
@@ -175,7 +176,7 @@ fn stack_group(page: &mut String, overview: &Overview<'_>, group: &Group, frames
         let _ = write!(
             line,
             ", {}",
-            list_some(&group.labels, |label| format!("{:?}", name(run, *label)))
+            some(&group.labels, |label| format!("{:?}", name(run, *label)))
         );
     }
     let _ = writeln!(page, "{line}{}", share(overview, group));
@@ -186,10 +187,10 @@ fn stack_group(page: &mut String, overview: &Overview<'_>, group: &Group, frames
 /// Threads, streams and times: `thread main, stream 0x7f00, allocated after 1.20 s to 8.21 s`.
 fn origin(run: &Run, group: &Group) -> String {
     let mut line = String::new();
-    let threads = list_some(&group.threads, |thread| {
+    let threads = some(&group.threads, |thread| {
         printable(name(run, *thread)).into_owned()
     });
-    let streams = list_some(&group.streams, |stream| format!("{stream:#x}"));
+    let streams = some(&group.streams, |stream| format!("{stream:#x}"));
     for (noun, names, count) in [
         ("thread", threads, group.threads.len()),
         ("stream", streams, group.streams.len()),

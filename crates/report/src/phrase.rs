@@ -1,0 +1,87 @@
+//! Parts of sentences, for reports and commands: counts, lists, and text of the program.
+
+use std::borrow::Cow;
+
+/// A count with its noun.
+///
+/// ```
+/// use cuguard_report::phrase::count;
+///
+/// assert_eq!(count(1, "leak"), "1 leak");
+/// assert_eq!(count(2, "peer access"), "2 peer accesses");
+/// assert_eq!(count(0, "library"), "0 libraries");
+/// ```
+#[must_use]
+pub fn count(count: u64, noun: &str) -> String {
+    if let (2.. | 0, Some(stem)) = (count, noun.strip_suffix('y')) {
+        return format!("{count} {stem}ies");
+    }
+    let ending = match count {
+        1 => "",
+        _ if noun.ends_with('s') => "es",
+        _ => "s",
+    };
+    format!("{count} {noun}{ending}")
+}
+
+/// The parts of a list with commas, and `and` before the last.
+///
+/// ```
+/// use cuguard_report::phrase::list;
+///
+/// assert_eq!(list(&["a", "b"]), "a and b");
+/// assert_eq!(list(&["a", "b", "c"]), "a, b and c");
+/// ```
+#[must_use]
+pub fn list<S: AsRef<str>>(parts: &[S]) -> String {
+    let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
+    match parts.split_last() {
+        None => String::new(),
+        Some((last, [])) => (*last).to_owned(),
+        Some((last, first)) => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// The first `most` of a list, and how many more there are.
+///
+/// ```
+/// use cuguard_report::phrase::list_some;
+///
+/// assert_eq!(list_some(&[1, 2, 3, 4], 2, u32::to_string), "1, 2 and 2 more");
+/// ```
+#[must_use]
+pub fn list_some<T>(items: &[T], most: usize, word: impl Fn(&T) -> String) -> String {
+    let mut words: Vec<_> = items.iter().take(most).map(word).collect();
+    if items.len() > most {
+        words.push(format!("{} more", items.len() - most));
+    }
+    list(&words)
+}
+
+/// Text of a program, such as a label, a command line or the name of a function, with those characters escaped that a terminal
+/// would obey: control characters, and those that turn the direction of writing.
+///
+/// ```
+/// use cuguard_report::phrase::printable;
+///
+/// assert_eq!(printable("weights"), "weights");
+/// assert_eq!(printable("a\u{1b}[2J\u{202e}"), "a\\u{1b}[2J\\u{202e}");
+/// ```
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let is_obeyed = |letter: char| {
+        letter.is_control()
+            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(is_obeyed) {
+        return text.into();
+    }
+    let mut plain = String::new();
+    for letter in text.chars() {
+        match is_obeyed(letter) {
+            true => plain.extend(letter.escape_default()),
+            false => plain.push(letter),
+        }
+    }
+    plain.into()
+}
