@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cuguard_driver::result::stream;
 use cuguard_driver::sys::CUresult;
@@ -15,7 +15,7 @@ use cuguard_sync::process;
 use super::context_state::ContextState;
 use super::lock::lock;
 use super::stream_state::StreamState;
-use super::wait::{WaitFailures, abort, wait_until_idle};
+use super::wait::{WaitFailures, abort};
 
 #[derive(Default)]
 pub(crate) struct PeerStreams(Mutex<Streams>);
@@ -77,43 +77,71 @@ impl PeerStreams {
 
     /// Waits for the streams on the list. The gate is closed, so no more work is enqueued that uses the memory.
     pub(super) fn wait(&self, operation: &'static str) {
-        let streams: Vec<_> = lock(&self.0).live.values().cloned().collect();
-        for stream in streams {
-            if !process::is_exiting() {
-                wait_for(&stream, operation);
+        let mut done = 0;
+        let mut failures = WaitFailures::default();
+        let mut pause = SHORTEST_PAUSE;
+        while !process::is_exiting() {
+            let streams = lock(&self.0);
+            let Some((&number, stream)) = streams.live.range(done + 1..).next() else {
+                return;
+            };
+            // With the list locked, because a scope removes its stream from it before it ends. A reference would not do: the
+            // program destroys a stream that it borrowed once the scope has ended.
+            let state = stream.state().clone();
+            let progress = progress_of(stream, operation);
+            drop(streams);
+            let is_done = match progress {
+                Progress::Done => true,
+                Progress::Working => {
+                    failures = WaitFailures::default();
+                    std::thread::sleep(pause);
+                    pause = (pause * 2).min(WaitFailures::PAUSE);
+                    false
+                }
+                Progress::Refused(codes) => failures.is_dead_after(operation, &codes),
+                Progress::Closed => {
+                    wait_for_idle_device(&state, operation);
+                    true
+                }
+            };
+            if is_done {
+                (done, failures, pause) = (number, WaitFailures::default(), SHORTEST_PAUSE);
             }
         }
     }
 }
 
-/// Waits until a stream has done its work, with the rules of a scope's end (`scope/end.rs`). Errors are those of the
-/// stream's context, whose scope returns them.
-fn wait_for(stream: &StreamState, operation: &'static str) {
-    let state = stream.state();
-    let mut failures = WaitFailures::default();
-    loop {
-        match state.enter_any_context(operation) {
-            Ok((entered, Ok(()))) => {
-                let _ = wait_until_idle(&entered, stream.handle());
-                return;
-            }
-            Ok((_entered, Err(error))) => {
-                // A stream can be queried even if its context cannot be made current, but for a default stream: that
-                // would be the one of another context.
-                // SAFETY: the stream is alive.
-                let query = match unsafe { stream::query(stream.handle()) } {
-                    _ if stream.is_default() => error.code,
-                    Ok(true) => return,
-                    Ok(false) => CUresult::NOT_READY,
-                    Err(error) => error.code,
-                };
-                if failures.is_dead_after(operation, &[error.code, query]) {
-                    return;
-                }
-            }
-            Err(_) if process::is_exiting() => return,
-            Err(_) => return wait_for_idle_device(state, operation),
-        }
+/// The time between two queries of a stream, at first.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(20);
+
+/// What is known of the work of a stream.
+enum Progress {
+    Done,
+    Working,
+    /// Errors of the stream's context, whose scope returns them.
+    Refused(Vec<CUresult>),
+    /// The context of the stream is closed.
+    Closed,
+}
+
+/// Whether a stream that is alive has done its work. Does not wait for the device.
+fn progress_of(stream: &StreamState, operation: &'static str) -> Progress {
+    let Ok((_entered, made_current)) = stream.state().enter_any_context(operation) else {
+        return Progress::Closed;
+    };
+    let refusal = made_current.err().map(|error| error.code);
+    // A stream can be queried even if its context cannot be made current, but for a default stream: that would be the one
+    // of another context.
+    if let Some(code) = refusal
+        && stream.is_default()
+    {
+        return Progress::Refused(vec![code]);
+    }
+    // SAFETY: the stream is alive.
+    match unsafe { stream::query(stream.handle()) } {
+        Ok(true) => Progress::Done,
+        Ok(false) => Progress::Working,
+        Err(error) => Progress::Refused(refusal.into_iter().chain([error.code]).collect()),
     }
 }
 

@@ -1,10 +1,13 @@
 //! Copies between contexts: directions, order, lengths, and contexts that are closed meanwhile.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Barrier;
+use std::sync::{Barrier, mpsc};
+use std::time::Duration;
 
+use cuguard::driver::api;
 use cuguard::{Context, DeviceBuffer, Error, Result, Stream};
 
+use crate::gate::Gate;
 use crate::support::*;
 use crate::{machine, pair};
 
@@ -140,6 +143,54 @@ fn the_other_context_is_closed_within_the_scope() -> Result<()> {
         first.close()?;
     }
     Ok(())
+}
+
+/// Teardown waits for one stream; another one, which is borrowed, leaves its scope meanwhile and is destroyed.
+#[test]
+fn a_borrowed_stream_is_destroyed_while_the_other_context_is_closed() -> Result<()> {
+    let _turn = machine();
+    let (first, second) = pair()?;
+    let (slow, raw) = (
+        Stream::new(&first)?,
+        Stream::new(&first)?.into_raw().unwrap(),
+    );
+    // SAFETY: alive until the guard is dropped.
+    let borrowed = unsafe { Stream::borrow_raw(&first, raw)? };
+    let there = DeviceBuffer::from_slice(&second, &[7_u8; 1 << 16])?;
+    let mut here = DeviceBuffer::<u8>::zeroed(&first, 1 << 16)?;
+    let gate = Gate::on(&first, &slow);
+    let (bound, is_bound) = mpsc::channel();
+    std::thread::scope(|threads| {
+        let copy = threads.spawn(|| {
+            slow.scope(|s| {
+                s.copy_from_peer(&mut s.bind_mut(&mut here)?, &s.bind_peer(&there)?)?;
+                bound.send(()).unwrap();
+                Ok(())
+            })
+        });
+        is_bound.recv().unwrap();
+        let closing = borrowed.scope(|s| {
+            let there = s.bind_peer(&there)?;
+            let closing = threads.spawn(|| second.close());
+            // It waits for the slow stream by now.
+            std::thread::sleep(Duration::from_millis(50));
+            drop(there);
+            Ok(closing)
+        })?;
+        drop(borrowed);
+        {
+            let _current = first.make_current()?;
+            // SAFETY: created above, and borrowed by no guard any more.
+            let destroyed = unsafe { api::cuStreamDestroy_v2(raw) };
+            assert!(destroyed.is_success(), "{destroyed}");
+        }
+        gate.open();
+        copy.join().unwrap()?;
+        closing.join().unwrap()
+    })?;
+    assert_eq!(here.to_vec()?, [7; 1 << 16]);
+    drop((here, slow));
+    first.close()
 }
 
 #[test]

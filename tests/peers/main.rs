@@ -4,6 +4,8 @@
 mod access;
 mod access_teardown;
 mod copies;
+#[path = "../support/gate.rs"]
+mod gate;
 #[path = "../support/mod.rs"]
 mod support;
 
