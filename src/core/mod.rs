@@ -48,6 +48,7 @@ pub(crate) mod peer_access;
 mod peer_streams;
 mod policy;
 pub(crate) mod pool_compaction;
+mod pool_copies;
 mod pool_decay;
 mod pool_driver;
 mod pool_home;

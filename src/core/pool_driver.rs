@@ -6,12 +6,13 @@
 use std::sync::{Arc, Weak};
 
 use cuguard_driver::result::{self, CallError, copy, event, stream, virtual_memory};
-use cuguard_driver::sys::{CUcontext, CUevent, CUresult, CUstream, flags, stream_capture_mode};
+use cuguard_driver::sys::{CUcontext, CUevent, CUresult, flags, stream_capture_mode};
 use cuguard_pool::Driver;
 use cuguard_sync::process;
 
 use super::context_state::{ContextState, this_thread};
 use super::handle_list;
+use super::pool_copies::CopyStream;
 use super::pool_stream::StreamId;
 
 /// The alignment of addresses: one page.
@@ -23,6 +24,7 @@ pub(crate) struct PoolDriver {
     state: Weak<ContextState>,
     context: CUcontext,
     device: i32,
+    copies: CopyStream,
 }
 
 impl PoolDriver {
@@ -31,6 +33,7 @@ impl PoolDriver {
             state: Arc::downgrade(state),
             context: state.context,
             device: state.device as i32,
+            copies: CopyStream::default(),
         }
     }
 
@@ -192,13 +195,16 @@ impl Driver for PoolDriver {
     fn copy(&self, to: u64, from: u64, bytes: u64) -> result::Result {
         let _current = self.enter()?;
         // SAFETY: both ranges are mapped, the target is free, and the device is idle otherwise.
-        unsafe { copy::dtod_async(to, from, bytes as usize, CUstream::LEGACY) }
+        unsafe { copy::dtod_async(to, from, bytes as usize, self.copies.get()) }
     }
 
     fn wait_for_copies(&self) -> result::Result {
         let _current = self.enter()?;
-        // SAFETY: the default stream of the current context.
-        unsafe { stream::synchronize(CUstream::LEGACY) }
+        match self.state.upgrade() {
+            Some(state) => self.copies.wait(&state),
+            // Destroyed with its context.
+            None => Ok(()),
+        }
     }
 
     fn record(&self, on: &StreamId) -> result::Result<Point> {
