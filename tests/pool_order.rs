@@ -6,8 +6,11 @@ mod gate;
 mod pool_blocks;
 mod support;
 
+use std::ffi::c_void;
 use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUgraph, CUstream, stream_capture_mode};
@@ -105,6 +108,36 @@ fn a_borrowed_stream_is_not_used_after_its_guard() -> Result<()> {
     Ok(())
 }
 
+/// The guard is dropped first and then a block of a thread that ends meanwhile, and the program destroys the stream.
+#[test]
+fn a_borrowed_stream_is_not_used_after_its_last_block() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    for _ in 0..1000 {
+        let raw = Stream::new(&context)?.into_raw().unwrap();
+        // SAFETY: alive until the guard and the block are dropped.
+        let stream = Arc::new(unsafe { Stream::borrow_raw(&context, raw)? });
+        let (done, is_done) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let (stream_there, pool) = (stream.clone(), &pool);
+            scope.spawn(move || {
+                let block = take(&pool.on(&stream_there), 1000).unwrap();
+                drop(stream_there);
+                done.send(block).unwrap();
+            });
+            let block = is_done.recv().unwrap();
+            drop(stream);
+            drop(block);
+            let _current = context.make_current().unwrap();
+            // SAFETY: created above, and used by no guard any more.
+            let destroyed = unsafe { api::cuStreamDestroy_v2(raw) };
+            assert!(destroyed.is_success(), "{destroyed}");
+        });
+    }
+    Ok(())
+}
+
 /// Teardown destroys streams before pools: nothing is recorded in them any more, also where a block escaped.
 #[test]
 fn idle_memory_of_destroyed_streams_is_released() -> Result<()> {
@@ -148,6 +181,46 @@ fn a_compaction_does_not_end_a_capture_of_other_code() -> Result<()> {
     };
     assert!(reason.contains("captured"), "{reason}");
     assert!(pool.compact()?.merged > 0);
+    drop(blocks);
+    Ok(())
+}
+
+/// Host functions on a blocking stream free blocks, and wait for a compaction that has begun: it does not wait for them.
+#[test]
+fn a_compaction_does_not_wait_for_blocking_streams() -> Result<()> {
+    unsafe extern "C" fn free(block: *mut c_void) {
+        // SAFETY: made by `Box::into_raw` below, for this one call.
+        drop(unsafe { Box::from_raw(block.cast::<DeviceBuffer<u8>>()) });
+    }
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let blocking = Stream::builder(&context).blocking().build()?;
+    let freed: Vec<_> = (0..300).map(|_| take(&pool, 1000)).collect::<Result<_>>()?;
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _current = context.make_current().unwrap();
+            for block in freed {
+                let block = Box::into_raw(Box::new(block)).cast();
+                // Not through the guard, which would stop it during a compaction.
+                // SAFETY: the stream is alive, and the function takes the block.
+                let code = unsafe { api::cuLaunchHostFunc(blocking.as_raw(), Some(free), block) };
+                assert!(code.is_success(), "{code}");
+                std::thread::sleep(Duration::from_micros(300));
+            }
+            is_over.store(true, Ordering::Release);
+        });
+        while !is_over.load(Ordering::Acquire) {
+            let blocks = every_other(&pool, 64).unwrap();
+            // It may be busy.
+            let _ = pool.compact();
+            drop(blocks);
+        }
+    });
+    blocking.synchronize()?;
+    let blocks = every_other(&pool, 64)?;
+    assert!(!pool.compact()?.refused);
     drop(blocks);
     Ok(())
 }

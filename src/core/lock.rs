@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::LocalKey;
+use std::time::Duration;
 
 /// Locks. Poison is ignored: no invariant of this crate spans a call to the program's code under a lock.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -16,6 +17,20 @@ pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
+}
+
+/// How often [`within_patience`] attempts it, a millisecond apart.
+const ATTEMPTS: u32 = 100;
+
+/// Repeats an attempt that fails while another thread holds a lock. That thread may wait for the calling one, or be the calling
+/// one.
+pub(crate) fn within_patience<T>(attempt: impl Fn() -> Option<T>) -> Option<T> {
+    (0..ATTEMPTS).find_map(|number| {
+        if number != 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        attempt()
+    })
 }
 
 /// Sets a thread-local flag until dropped, and restores its value then.

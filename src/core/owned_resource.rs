@@ -178,7 +178,8 @@ impl OwnedResource {
     /// Releases ownership. The record stays, marked as escaped. 0 where the context is closed: teardown has freed
     /// the resource, or is about to.
     pub(crate) fn into_raw(mut self) -> u64 {
-        if !self.disown() {
+        // In a forked child a thread that does not exist may hold a lock, and there is no teardown.
+        if !self.disown() || process::is_forked() {
             return self.key.address;
         }
         let state = self.state();

@@ -132,6 +132,10 @@ fn when_idle<T>(
     until: Option<Instant>,
     work: impl Fn() -> Result<T, NotCompacted>,
 ) -> Result<T, NotCompacted> {
+    // In a forked child a thread that does not exist may hold a lock.
+    if process::is_exiting() {
+        return Err(NotCompacted::Closed);
+    }
     // Frees may be all that is needed, and what is deferred must not be in the way.
     deferred::run();
     for number in 0..ATTEMPTS {

@@ -13,13 +13,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use cuguard_pool::ThreadCache;
 use cuguard_sync::process;
 
 use super::context_state::ContextState;
-use super::lock::lock;
+use super::lock::{lock, try_lock, within_patience};
 use super::pool_spares::Spares;
 use super::pool_stream::StreamId;
 use super::stream_state::StreamState;
@@ -128,12 +128,24 @@ impl WeakHome {
         self.home.strong_count() > 0
     }
 
-    /// The guard of the pool is dropped, or the thread exits: nothing keeps the home for more blocks. Not in a forked child.
+    /// The guard of the pool is dropped: nothing keeps the home for more blocks. Not in a forked child.
     pub(super) fn end(&self) {
-        let leaving = lock(&self.homes.leaving);
-        if let Some(home) = self.home.upgrade() {
-            home.spares.end();
-            self.homes.remove(&home);
+        self.end_under(lock(&self.homes.leaving));
+    }
+
+    /// The thread exits. Not if another one drops homes for long: the guard of the stream ends this one. It may be the calling
+    /// thread, in a signal handler that calls `exit`.
+    fn end_soon(&self) {
+        if let Some(leaving) = within_patience(|| try_lock(&self.homes.leaving)) {
+            self.end_under(leaving);
+        }
+    }
+
+    fn end_under(&self, leaving: MutexGuard<'_, ()>) {
+        // Once the guard of the stream is dropped, only blocks keep the home. One more reference would outlive the last of them.
+        let is_kept = lock(&self.homes.list).is_some();
+        if is_kept && let Some(home) = self.home.upgrade() {
+            home.end();
         }
         drop(leaving);
     }
@@ -199,7 +211,7 @@ impl Drop for KnownHomes {
         }
         // The thread exits, and allocates no more: no stream keeps them for it.
         for known in &self.all {
-            known.weak.end();
+            known.weak.end_soon();
             known.spares.thread_ends();
         }
     }
@@ -272,9 +284,15 @@ impl Home {
             });
         if !is_kept {
             // It has one block: nothing would end it later.
-            weak().end();
+            home.end();
         }
         home
+    }
+
+    /// Nothing keeps it for more blocks.
+    fn end(self: &Arc<Self>) {
+        self.spares.end();
+        self.stream.homes().remove(self);
     }
 
     #[inline]

@@ -12,26 +12,13 @@ use cuguard_registry::{Key, Kind, PoolUsage};
 use cuguard_sync::process;
 
 use super::context_state::ContextState;
-use super::lock::{lock, try_lock};
+use super::lock::{lock, try_lock, within_patience};
 use super::pool_driver::PoolDriver;
 use super::pool_stream::StreamId;
 use super::virtual_pool::VirtualPool;
 
 /// The size of a page.
 const PAGE: u64 = 2 << 20;
-
-/// How often a snapshot tries to lock a pool, a millisecond apart.
-const USAGE_ATTEMPTS: u32 = 100;
-
-/// Repeats an attempt that fails while another thread holds a lock. That thread may wait for the calling one, or not exist.
-fn within_patience<T>(attempt: impl Fn() -> Option<T>) -> Option<T> {
-    (0..USAGE_ATTEMPTS).find_map(|number| {
-        if number != 0 {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        attempt()
-    })
-}
 
 /// Destroys a pool without live blocks, if no stream works on the memory any more. Does not wait.
 fn destroy_if_idle(pool: &Pool<PoolDriver>) -> bool {
@@ -303,7 +290,8 @@ impl PoolList {
 
     /// Whether a block escaped from a pool.
     pub(crate) fn is_escaped(&self, address: u64) -> bool {
-        self.any() && lock(&self.escaped).contains_key(&address)
+        // In a forked child a thread that does not exist may hold the lock.
+        self.any() && !process::is_forked() && lock(&self.escaped).contains_key(&address)
     }
 
     /// Destroys a pool whose last reference is dropped, if no stream works on its memory any more. Does not wait. The caller
@@ -347,7 +335,7 @@ impl PoolList {
                 pool.open_streams_are_idle();
             }
             if has_escaped || !state.free_leaks && guard.has_blocks() {
-                guard.abandon();
+                guard.abandon(state.device_idle.load(Ordering::Acquire));
             } else {
                 first = first.and(guard.destroy(|pool| destroy(state, pool)));
             }

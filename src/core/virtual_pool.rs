@@ -198,7 +198,7 @@ impl VirtualPool {
     /// Whether blocks are allocated. The caller is inside the gate, or is teardown.
     pub(super) fn has_blocks(&self) -> bool {
         // Threads keep freed blocks, which count as allocated until this.
-        let _ = self.pool.trim(0);
+        self.pool.flush();
         self.pool.stats().used != 0
     }
 
@@ -249,9 +249,10 @@ impl VirtualPool {
         self.destroyed.load(Ordering::Acquire)
     }
 
-    /// Leaves its memory as it is until the process exits: other code still has addresses of it.
-    pub(crate) fn abandon(&self) {
-        if !self.destroyed.swap(true, Ordering::AcqRel) {
+    /// Leaves its memory as it is until the process exits: other code still has addresses of it. What no block uses is
+    /// released where the device is idle; else that would record events, and teardown has destroyed the streams.
+    pub(crate) fn abandon(&self, is_idle: bool) {
+        if !self.destroyed.swap(true, Ordering::AcqRel) && is_idle {
             let _ = self.pool.trim(0);
         }
     }
