@@ -43,6 +43,7 @@ mod history;
 mod kind;
 mod late;
 mod live_bytes;
+mod marks;
 #[cfg(test)]
 mod model_tests;
 mod names;

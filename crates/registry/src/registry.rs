@@ -7,9 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use cuguard_sync::process::is_forked;
 use dashmap::DashMap;
-use dashmap::mapref::entry::Entry as Slot;
 
 use crate::addressed::Addressed;
 use crate::call_site::{self, MAX_DEPTH};
@@ -21,7 +19,6 @@ use crate::failed_free::FailedFree;
 use crate::hash::{BuildMixHasher, BuildSlotHasher, SLOT_SHARDS};
 use crate::kind::{Kind, Level};
 use crate::late::Late;
-use crate::names;
 use crate::recent::{RecentRecords, Removed};
 use crate::record::{Entry, Key, Record};
 use crate::recorder;
@@ -49,9 +46,9 @@ pub struct Registry {
     /// [`flushed`](Self::flushed).
     pub(crate) recent: RecentRecords,
     /// The slot of each escaped record, which the caller of `from_raw` does not know.
-    escaped: DashMap<Key, u32, BuildMixHasher>,
+    pub(crate) escaped: DashMap<Key, u32, BuildMixHasher>,
     /// The length of `escaped`: mostly 0, and then it is not searched.
-    escaped_count: AtomicUsize,
+    pub(crate) escaped_count: AtomicUsize,
     pub(crate) counters: Counters,
     /// What was destroyed with its context; only of records under keys by address.
     pub(crate) destroyed: Destroyed,
@@ -251,13 +248,6 @@ impl Registry {
         self.insert_at(Location::caller(), key, entry);
     }
 
-    /// The key of an escaped resource, with its slot. It no longer counts as escaped.
-    fn take_escaped(&self, key: Key) -> Option<Key> {
-        let (_, slot) = self.escaped.remove(&key.any_slot())?;
-        self.escaped_count.fetch_sub(1, Relaxed);
-        Some(Key { slot, ..key })
-    }
-
     /// Removes a resource that is about to be freed. `bytes` is its size as the guard knows it, for a
     /// resource without a record.
     #[inline(always)]
@@ -359,68 +349,6 @@ impl Registry {
         }
     }
 
-    /// Changes a record. A resource without one gets one now, with its size alone. Returns whether there
-    /// is a record.
-    fn update(&self, key: Key, bytes: u64, change: impl FnOnce(&mut Record)) -> bool {
-        match self.flushed_for(key).entry(key) {
-            Slot::Occupied(mut slot) => change(slot.get_mut()),
-            Slot::Vacant(_) if !self.ever_unrecorded.load(Relaxed) => return false,
-            Slot::Vacant(slot) => {
-                change(&mut slot.insert(Record::unknown(bytes)));
-                set(&self.ever_recorded);
-            }
-        }
-        true
-    }
-
-    /// Marks a resource whose guard was dropped where it cannot be freed: it is live, and no leak.
-    #[cold]
-    pub fn set_deferred(&self, key: Key, bytes: u64) {
-        self.update(key, bytes, Record::set_deferred);
-    }
-
-    /// Marks a resource whose ownership is released to the program: it is live, and no leak.
-    pub fn escape(&self, key: Key, bytes: u64) {
-        if is_forked() || !self.update(key, bytes, |record| record.set_escaped(true)) {
-            return;
-        }
-        if self.escaped.insert(key.any_slot(), key.slot).is_none() {
-            self.escaped_count.fetch_add(1, Relaxed);
-        }
-    }
-
-    /// Takes ownership of an escaped resource again, and returns the key that it has. `None` for what did
-    /// not escape from here.
-    pub fn recapture(&self, key: Key) -> Option<Key> {
-        let key = self.take_escaped(key)?;
-        self.flushed_for(key).get_mut(&key)?.set_escaped(false);
-        Some(key)
-    }
-
-    /// Marks a resource whose guard was dropped, and which another resource keeps: the stream that a
-    /// buffer is freed on. If the other one leaks, this is an indirect leak.
-    pub fn keep(&self, key: Key) {
-        if self.ever_recorded.load(Relaxed)
-            && let Some(mut record) = self.flushed_for(key).get_mut(&key)
-        {
-            record.set_kept();
-        }
-    }
-
-    /// Names a resource, in addition to the label scope that it was allocated in. The last name applies.
-    pub fn label(&self, key: Key, label: &str) {
-        if !self.ever_recorded.load(Relaxed) || is_forked() {
-            return;
-        }
-        let name = names::intern(label);
-        if let Some(mut record) = self.flushed_for(key).get_mut(&key) {
-            record.name = name;
-            if recorder::is_on() {
-                recorder::labelled(key, &record);
-            }
-        }
-    }
-
     /// Removes every record that did not escape, in the order in which teardown frees: memory, then
     /// events, streams, modules, pools; within a kind the newest first. Call
     /// [`record_reclaimed`](Self::record_reclaimed) for what is freed then.
@@ -511,12 +439,6 @@ impl Registry {
     /// The late drops, which may outlive the registry.
     pub fn late(&self) -> &Arc<Late> {
         &self.late
-    }
-
-    /// The label of a resource.
-    pub fn label_of(&self, key: Key) -> Option<String> {
-        let record = self.flushed_for(key).get(&key)?;
-        caller::join(names::text(record.scope), names::text(record.name))
     }
 
     /// One resource in this many is recorded.
