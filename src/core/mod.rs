@@ -57,6 +57,7 @@ mod pool_list;
 mod pool_spares;
 mod pool_state;
 mod pool_stream;
+mod raw_ownership;
 mod report_state;
 pub(crate) mod same_context;
 mod stream_state;

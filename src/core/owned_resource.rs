@@ -1,8 +1,6 @@
 //! The one owner of one resource (invariant 1). Every guard has one: it records the resource, erases the record and
 //! frees it, on whatever thread it is dropped, and records a failed free.
 
-mod raw;
-
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::Location;
@@ -26,21 +24,21 @@ use cuguard_sync::process;
 
 pub(crate) struct OwnedResource {
     /// Dropped at the end of `drop`, or moved out of there.
-    owner: ManuallyDrop<Owner>,
-    key: Key,
-    bytes: u64,
+    pub(super) owner: ManuallyDrop<Owner>,
+    pub(super) key: Key,
+    pub(super) bytes: u64,
     /// A `u64`, so that the struct has no padding (see `Kind` for why).
-    flags: AtomicU64,
+    pub(super) flags: AtomicU64,
 }
 
 /// What is to be done on drop.
-mod flags {
+pub(super) mod flags {
     /// Free it.
-    pub(super) const OWNED: u64 = 0;
+    pub(in crate::core) const OWNED: u64 = 0;
     /// Free it, after work that `cust` may have enqueued on the default stream.
     pub(super) const SHARED_WITH_CUST: u64 = 1;
     /// Nothing: freed, released by `into_raw`, borrowed, or never allocated.
-    pub(super) const DONE: u64 = 2;
+    pub(in crate::core) const DONE: u64 = 2;
     /// With one of the first two: the guard was dropped, and the free is deferred.
     pub(super) const DEFERRED: u64 = 4;
 }
@@ -126,7 +124,7 @@ impl OwnedResource {
     }
 
     /// Owns nothing from now on. Returns whether it did before.
-    fn disown(&mut self) -> bool {
+    pub(super) fn disown(&mut self) -> bool {
         std::mem::replace(self.flags.get_mut(), flags::DONE) != flags::DONE
     }
 

@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicU64;
 use cuguard_registry::{Entry, Key, Kind};
 use cuguard_sync::process;
 
-use super::{OwnedResource, flags};
-use crate::core::owner::Owner;
-use crate::core::pool_home::Home;
+use super::owned_resource::{OwnedResource, flags};
+use super::owner::Owner;
+use super::pool_home::Home;
 
 impl OwnedResource {
     /// Takes ownership of what [`into_raw`](Self::into_raw) released, or of what other code allocated.
