@@ -85,7 +85,7 @@ fn fragmented() {
             "512 MiB of small blocks keep 512 pages of 2 MiB, 1 GiB in all\n",
             &format!("512 pages: u8 at {blocks}"),
             "what helps:",
-            "MemoryPool",
+            "or in a Pool, which merges half-empty pages\n",
         ],
     );
     // The large block takes more, and is not to blame.

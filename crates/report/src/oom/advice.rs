@@ -25,11 +25,11 @@ impl OutOfMemory {
         }
     }
 
-    /// Where blocks come from that share pages.
-    fn pool(&self) -> &'static str {
+    /// Where blocks come from that share pages, and why it helps.
+    fn pool(&self, why: &str) -> String {
         match self.settings.audited {
-            true => "memory pool (cudaMallocAsync)",
-            false => "MemoryPool",
+            true => "memory pool (cudaMallocAsync)".to_owned(),
+            false => format!("Pool, {why}"),
         }
     }
 
@@ -255,12 +255,12 @@ impl OutOfMemory {
             }),
             Cause::Fragmentation { .. } => advice.add(format!(
                 "put small blocks that live long together: in one large buffer, or in a {}",
-                self.pool()
+                self.pool("which merges half-empty pages")
             )),
             Cause::Rounding { .. } => advice.add(format!(
                 "make large blocks a multiple of {}, or take them from a {}",
                 ByteSize(PAGE),
-                self.pool()
+                self.pool("where the ends of two blocks share a page")
             )),
             Cause::FreeButRefused { .. } => self.about_refusal(advice),
             Cause::Unexplained { bytes } => self.about_the_unexplained(advice, *bytes),
