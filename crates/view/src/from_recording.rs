@@ -26,7 +26,7 @@ impl Run {
     ///
     /// - A free without an allocation is left out: its size is unknown.
     /// - An allocation before [`Recording::complete_from`] whose end is not recorded is left out: it may have been freed.
-    /// - An allocation at an address that is in use ends the older one: its free was not recorded.
+    /// - An allocation at an address that is in use ends the older one, if that is not left out: its free was not recorded.
     /// - What a context had ends with it, but for kinds that belong to the device or the process. It was not freed:
     ///   [`Allocation::leaked`].
     /// - A free that failed, after which the resource is live again, is recorded as a new allocation, and shown so.
@@ -182,8 +182,12 @@ impl Pairing {
                 let key = (allocation.kind, address);
                 let outlives = self.outlives[usize::from(key.0)];
                 if let Some(older) = self.alive.insert(context, outlives, key, index) {
-                    self.run.allocations[older as usize].end = time;
-                    self.reused += 1;
+                    let older = &mut self.run.allocations[older as usize];
+                    // Of one from before, the free may be missing: it is left out at the end.
+                    if older.start >= self.complete_from {
+                        older.end = time;
+                        self.reused += 1;
+                    }
                 }
                 self.run.allocations.push(allocation);
             }
