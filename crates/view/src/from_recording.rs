@@ -3,7 +3,7 @@
 use cuguard_recording::{End, Event, Recording, What};
 
 use crate::alive::{Alive, Key};
-use crate::call_sites::{CallSites, MOST_NAMES};
+use crate::call_sites::{CallSites, MOST_BYTES};
 use crate::resolver::Resolver;
 use crate::run::{Allocation, FOREVER, Kind, Mark, MarkKind, Run};
 
@@ -49,7 +49,7 @@ impl Run {
     /// ```
     #[must_use]
     pub fn from_recording(recording: Recording, resolver: &mut dyn Resolver) -> Self {
-        let found = CallSites::new(&recording.stacks, resolver, MOST_NAMES);
+        let found = CallSites::new(&recording.stacks, resolver, MOST_BYTES);
         let mut events = recording.events;
         if !events.is_sorted_by_key(|event| event.time) {
             events.sort_by_key(|event| event.time);
@@ -78,9 +78,9 @@ impl Run {
         }
         if found.left_out != 0 {
             run.problems.push(format!(
-                "{} shown without frames: all names together have more than {}",
+                "{} shown without frames: all call sites together have more than {}",
                 count(found.left_out, "stack trace is", "stack traces are"),
-                cuguard_report::ByteSize(MOST_NAMES as u64),
+                cuguard_report::ByteSize(MOST_BYTES as u64),
             ));
         }
         let mut pairing = Pairing::new(run, found.numbers);
