@@ -20,6 +20,12 @@ pub(super) struct LeftOut {
     pub(super) longest: u64,
     /// The most bytes that were alive of them at once: no curve of the page is lower than the true one by more.
     pub(super) at_once: u64,
+    /// How many of them are memory.
+    pub(super) memory_count: u64,
+    /// How many of them are on a device.
+    pub(super) device_count: u64,
+    /// The bytes of those on a device.
+    pub(super) device_bytes: u64,
 }
 
 /// Keeps at most `limit` allocations, or as many as are alive at the peak, at an out-of-memory error or at the end.
@@ -99,6 +105,12 @@ fn left_out(run: &Run, order: &Order, keep: &[bool]) -> LeftOut {
                 .max(allocation.end.saturating_sub(allocation.start));
             live = live.saturating_add(bytes);
             sum.at_once = sum.at_once.max(live);
+            let kind = run.kinds.get(usize::from(allocation.kind));
+            sum.memory_count += u64::from(kind.is_some_and(|kind| kind.is_memory));
+            if kind.is_some_and(|kind| kind.on_device) {
+                sum.device_count += 1;
+                sum.device_bytes = sum.device_bytes.saturating_add(bytes);
+            }
         }
     }
     sum
@@ -162,9 +174,30 @@ mod tests {
                 count: 2,
                 bytes: 12,
                 longest: 1,
-                at_once: 7
+                at_once: 7,
+                memory_count: 2,
+                device_count: 2,
+                device_bytes: 12,
             }
         );
+    }
+
+    /// The figures of a page are those of device memory, where there is some.
+    #[test]
+    fn device_memory_and_other_memory_and_handles_are_summed_up_apart() {
+        let mut run = run(&[(0, 10, 100), (20, 21, 5), (22, 23, 7), (24, 25, 0)]);
+        for (name, is_memory) in [("pinned", true), ("stream", false)] {
+            run.kinds.push(Kind {
+                name: name.into(),
+                on_device: false,
+                is_memory,
+            });
+        }
+        (run.allocations[2].kind, run.allocations[3].kind) = (1, 2);
+        let left_out = keep(&run, &Order::of(&run), 1).left_out;
+        assert_eq!((left_out.count, left_out.bytes), (3, 12));
+        assert_eq!(left_out.memory_count, 2);
+        assert_eq!((left_out.device_count, left_out.device_bytes), (1, 5));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Every view against figures that are computed from the run.
 
-use cuguard_view::{At, By, FOREVER, Look, MarkKind, Overview, Ranks, Run, page};
+use cuguard_view::{Allocation, At, By, FOREVER, Look, MarkKind, Overview, Ranks, Run, page};
 use serde_json::{Value, json};
 
 use crate::support::browser::{Browser, start};
+use crate::support::builder::{PINNED, STREAM};
 use crate::support::shown::{choose, figure, html, moment, rows, timeline_point};
 use crate::support::{expected, runs};
 
@@ -226,7 +227,15 @@ fn a_million_events_fit() {
 
 #[test]
 fn beyond_the_limit_the_page_says_what_is_left_out() {
-    let run = runs::many(20_000);
+    let mut run = runs::many(20_000);
+    // Some of what is left out is host memory, some has no bytes.
+    for (index, kind) in [(17, PINNED), (18, PINNED), (19, STREAM)] {
+        let allocation = &mut run.allocations[index];
+        assert!(allocation.end < FOREVER);
+        allocation.kind = kind;
+        allocation.bytes = if kind == STREAM { 0 } else { 64 };
+        allocation.end = allocation.start + 1;
+    }
     let mut page = Vec::new();
     page::write(
         std::slice::from_ref(&run),
@@ -255,6 +264,14 @@ fn beyond_the_limit_the_page_says_what_is_left_out() {
     assert_eq!(
         figure(&mut browser, "leaked"),
         expected::bytes(&expected::never_freed(&run))
+    );
+    // What is left out counts, but for what is not on the device.
+    let on_device = |allocation: &&Allocation| expected::on_device(&run, allocation);
+    let device: Vec<_> = run.allocations.iter().filter(on_device).collect();
+    assert_eq!(figure(&mut browser, "allocated"), expected::bytes(&device));
+    assert_eq!(
+        browser.text("document.querySelector('[data-figure=allocated] .tile-note').textContent"),
+        "9,997 allocations"
     );
     browser.assert_silent();
 }
