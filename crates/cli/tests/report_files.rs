@@ -59,6 +59,30 @@ fn folded_stacks_flame_graphs_and_profiles() {
     pprof_opens(&profile);
 }
 
+#[test]
+fn the_page_opens_at_the_moment() {
+    let folder = Folder::new("page-at");
+    let file = folder.record("a.cgr", None, TRAINING);
+    let path = folder.path("a.html");
+    let page = |at: &[&str]| {
+        let mut arguments = vec!["report", &file, "--html", &path];
+        arguments.extend(at);
+        assert_eq!(shown(&arguments), "");
+        fs::read(&path).expect("it is written")
+    };
+    let peak = page(&[]);
+    assert_eq!(page(&["--at", "peak"]), peak);
+    let (oom, exit) = (page(&["--at", "oom"]), page(&["--at", "exit"]));
+    assert!(oom != peak && exit != peak && oom != exit);
+    let (code, error) = refused(&["report", &file, "--html", &path, "--at", "oom:2"]);
+    assert_eq!(code, 2);
+    assert!(
+        error.contains("there was 1 out-of-memory error alone"),
+        "{error}"
+    );
+    assert_eq!(fs::read(&path).expect("it is still there"), exit);
+}
+
 /// `--html a.cgr b.cgr` lacks the name of the page: the recording stays.
 #[test]
 fn recordings_and_inputs_are_never_overwritten() {

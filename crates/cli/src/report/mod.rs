@@ -222,7 +222,11 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
     if let Some(path) = &options.html {
         progress.stage("writing the page");
         to_file(path, |out| {
-            let written = page::write(runs, out, &page::Options::default());
+            let page = page::Options {
+                at: options.at,
+                ..page::Options::default()
+            };
+            let written = page::write(runs, out, &page);
             written.map_err(|error| ViewError::Write {
                 what: "page",
                 error,

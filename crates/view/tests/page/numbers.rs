@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::support::browser::{Browser, start};
 use crate::support::builder::{PINNED, STREAM};
-use crate::support::shown::{choose, figure, html, moment, rows, timeline_point};
+use crate::support::shown::{assert_moment, choose, figure, html, moment, rows, timeline_point};
 use crate::support::{expected, runs};
 
 #[test]
@@ -242,6 +242,7 @@ fn beyond_the_limit_the_page_says_what_is_left_out() {
         &mut page,
         &page::Options {
             max_allocations: 4000,
+            ..page::Options::default()
         },
     )
     .expect("memory takes all");
@@ -273,6 +274,27 @@ fn beyond_the_limit_the_page_says_what_is_left_out() {
         browser.text("document.querySelector('[data-figure=allocated] .tile-note').textContent"),
         "9,997 allocations"
     );
+    browser.assert_silent();
+}
+
+/// Also what is alive for a short time, and small.
+#[test]
+fn beyond_the_limit_the_moment_at_which_the_page_opens_is_exact() {
+    let Some(mut browser) = start("beyond_the_limit_the_moment_at_which_the_page_opens_is_exact")
+    else {
+        return;
+    };
+    let run = runs::many(20_000);
+    let options = page::Options {
+        max_allocations: 100,
+        at: At::Percent(30.0),
+    };
+    let mut page = Vec::new();
+    page::write(std::slice::from_ref(&run), &mut page, &options).expect("memory takes all");
+    browser.open(&page);
+    let opened = moment(&mut browser).0;
+    assert_eq!(opened, (run.end as f64 * 0.3).round() as u64);
+    assert_moment(&mut browser, &run);
     browser.assert_silent();
 }
 
