@@ -223,6 +223,36 @@ fn a_killed_process_leaves_its_recording() {
     assert_eq!(recording.end, End::Open);
 }
 
+/// The command refuses its own option then; the words of the environment are those of the process.
+#[test]
+fn a_policy_without_a_limit_is_named() {
+    let Some(program) = live_program() else {
+        return;
+    };
+    let file = subfolder("record-unlimited").join("run.cgr");
+    let printed = |words: &str| {
+        let words = format!("record,file={},{words}", file.display());
+        let mut command = cuguard_run(&["--"]);
+        command.arg(program).env("LEAK_REPORT", words);
+        let run = output(command.stdin(Stdio::null()));
+        assert!(run.status.success(), "{}", text(&run.stderr));
+        assert_eq!(allocated(&open(&file)), [1 << 20, 3 << 20]);
+        stderr(&run)
+    };
+    for policy in ["last", "aggregate"] {
+        let printed = printed(&format!("record-policy={policy}"));
+        let line = format!(
+            "cuguard: record-policy={policy} has no effect without record-limit=SIZE, such as record-limit=256MiB: the recording has no limit\n"
+        );
+        assert_eq!(printed.matches(&line).count(), 1, "{printed}");
+    }
+    // Everything is recorded, as the policy says.
+    for words in ["record-policy=all", "record-policy=last,record-limit=8MiB"] {
+        let printed = printed(words);
+        assert!(!printed.contains("record-policy"), "{printed}");
+    }
+}
+
 #[test]
 fn files_that_are_no_recordings_are_not_replaced() {
     let folder = subfolder("record-refused");

@@ -59,6 +59,108 @@ fn folded_stacks_flame_graphs_and_profiles() {
     pprof_opens(&profile);
 }
 
+#[test]
+fn the_page_opens_at_the_moment() {
+    let folder = Folder::new("page-at");
+    let file = folder.record("a.cgr", None, TRAINING);
+    let path = folder.path("a.html");
+    let page = |at: &[&str]| {
+        let mut arguments = vec!["report", &file, "--html", &path];
+        arguments.extend(at);
+        assert_eq!(shown(&arguments), "");
+        fs::read(&path).expect("it is written")
+    };
+    let peak = page(&[]);
+    assert_eq!(page(&["--at", "peak"]), peak);
+    let (oom, exit) = (page(&["--at", "oom"]), page(&["--at", "exit"]));
+    assert!(oom != peak && exit != peak && oom != exit);
+    let (code, error) = refused(&["report", &file, "--html", &path, "--at", "oom:2"]);
+    assert_eq!(code, 2);
+    assert!(
+        error.contains("there was 1 out-of-memory error alone"),
+        "{error}"
+    );
+    assert_eq!(fs::read(&path).expect("it is still there"), exit);
+}
+
+/// An option that would change nothing is an error, and nothing is written.
+#[test]
+fn options_without_effect_are_refused() {
+    let folder = Folder::new("no-effect");
+    let (a, b) = (
+        folder.record("a.cgr", Some(0), TRAINING),
+        folder.record("b.cgr", Some(1), TRAINING),
+    );
+    let out = folder.path("out");
+    let grouped = "accepted with text and --json";
+    for (arguments, what) in [
+        (
+            vec!["--folded", "--by", "label"],
+            "--by has no effect on --folded",
+        ),
+        (
+            vec!["--folded", "--top", "3"],
+            "--top has no effect on --folded",
+        ),
+        (
+            vec!["--flamegraph", &out, "--by", "kind"],
+            "--by has no effect on --flamegraph",
+        ),
+        (
+            vec!["--pprof", &out, "--top", "3"],
+            "--top has no effect on --pprof",
+        ),
+        (
+            vec!["--html", &out, "--by", "label"],
+            "--by has no effect on --html",
+        ),
+        (
+            vec!["--html", &out, "--folded", "--top", "3"],
+            "--top has no effect on --folded and --html",
+        ),
+    ] {
+        let (code, error) = refused(&[&["report", &a], &arguments[..]].concat());
+        assert_eq!(code, 2, "{arguments:?}");
+        assert!(error.contains(&format!("{what}; {grouped}\n")), "{error}");
+    }
+    let (code, error) = refused(&["report", &a, "--html", &out, "--frames", "all"]);
+    assert_eq!(code, 2);
+    let expected = "--frames has no effect on --html; accepted with text, --json, --folded, --flamegraph and --pprof\n";
+    assert!(error.contains(expected), "{error}");
+    let (code, error) = refused(&["report", &a, &b, "--by", "label"]);
+    assert_eq!(code, 2);
+    let expected = "--by has no effect on the text of several runs, which are compared by call site; accepted with one run and with --json\n";
+    assert!(error.contains(expected), "{error}");
+    assert!(!std::path::Path::new(&out).exists());
+
+    // An output that follows the option is enough.
+    let svg = folder.path("a.svg");
+    let text = shown(&[
+        "report",
+        &a,
+        "--json",
+        "--flamegraph",
+        &svg,
+        "--by",
+        "label",
+        "--top",
+        "1",
+    ]);
+    assert!(text.contains("\"by\":\"label\""), "{text}");
+    assert!(shown(&["report", &a, &b, "--json", "--by", "label"]).contains("activations"));
+    assert!(shown(&["report", &a, &b, "--by", "stack", "--top", "1"]).contains("2 runs"));
+    shown(&[
+        "report",
+        &a,
+        "--html",
+        &out,
+        "--flamegraph",
+        &svg,
+        "--frames",
+        "all",
+    ]);
+}
+
 /// `--html a.cgr b.cgr` lacks the name of the page: the recording stays.
 #[test]
 fn recordings_and_inputs_are_never_overwritten() {

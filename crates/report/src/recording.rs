@@ -48,7 +48,8 @@ impl ReportSettings {
         self
     }
 
-    /// What happens when the recording reaches its size limit; like `record-policy=all|last|aggregate`.
+    /// What happens when the recording reaches its size limit; like `record-policy=all|last|aggregate`. Without a
+    /// [`record_limit`](Self::record_limit), everything is recorded, and standard error says so where another policy is set.
     ///
     /// ```
     /// use cuguard::report::{RecordPolicy, ReportSettings};
@@ -109,6 +110,13 @@ impl ReportSettings {
         let options = options.replace(is_alone).rank(pattern::rank());
         Some(options.keep_addresses(embed))
     }
+
+    /// The policy that has no effect. The limit may be the program's and the policy the environment's: neither is enough
+    /// to know.
+    fn policy_without_limit(&self) -> Option<Policy> {
+        let policy = self.record_policy.filter(|policy| *policy != Policy::All);
+        policy.filter(|_| self.record_limit.is_none())
+    }
 }
 
 /// Whether the recording gets names of functions at its end.
@@ -118,14 +126,24 @@ static EMBED: AtomicBool = AtomicBool::new(false);
 /// says why, and the program goes on without.
 pub fn start_recording(settings: &ReportSettings) {
     if let Some(options) = settings.recording_options() {
-        start_recording_with(&options);
+        start_once(&options, settings.policy_without_limit());
     }
 }
 
 /// [`start_recording`] with options that the caller changed.
 pub fn start_recording_with(options: &Options) {
+    start_once(options, None);
+}
+
+fn start_once(options: &Options, without_effect: Option<Policy>) {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {
+        if let Some(policy) = without_effect {
+            let line = format!(
+                "cuguard: record-policy={policy} has no effect without record-limit=SIZE, such as record-limit=256MiB: the recording has no limit\n"
+            );
+            output::print(&line, false);
+        }
         cuguard_recording::register_foreign(|address| {
             let number = Some(address).filter(|address| foreign::is_foreign(*address))?;
             let frame = foreign::resolve(number)?;
@@ -171,5 +189,25 @@ fn embedded(symbols: &mut Symbols, address: u64) -> Embedded {
     Embedded {
         address,
         functions: functions.collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Policy, ReportSettings};
+
+    #[test]
+    fn a_policy_needs_a_limit_but_for_all() {
+        for (words, expected) in [
+            ("record", None),
+            ("record,record-policy=all", None),
+            ("record,record-policy=last", Some(Policy::Last)),
+            ("record,record-policy=aggregate", Some(Policy::Aggregate)),
+            ("record,record-policy=last,record-limit=8MiB", None),
+        ] {
+            let (settings, problems) = ReportSettings::parse(words);
+            assert_eq!(problems, [], "{words}");
+            assert_eq!(settings.policy_without_limit(), expected, "{words}");
+        }
     }
 }

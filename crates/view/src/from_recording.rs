@@ -3,7 +3,7 @@
 use cuguard_recording::{End, Event, Recording, What};
 
 use crate::alive::{Alive, Key};
-use crate::call_sites::{CallSites, MOST_NAMES};
+use crate::call_sites::{CallSites, MOST_BYTES};
 use crate::resolver::Resolver;
 use crate::run::{Allocation, FOREVER, Kind, Mark, MarkKind, Run};
 
@@ -26,7 +26,7 @@ impl Run {
     ///
     /// - A free without an allocation is left out: its size is unknown.
     /// - An allocation before [`Recording::complete_from`] whose end is not recorded is left out: it may have been freed.
-    /// - An allocation at an address that is in use ends the older one: its free was not recorded.
+    /// - An allocation at an address that is in use ends the older one, if that is not left out: its free was not recorded.
     /// - What a context had ends with it, but for kinds that belong to the device or the process. It was not freed:
     ///   [`Allocation::leaked`].
     /// - A free that failed, after which the resource is live again, is recorded as a new allocation, and shown so.
@@ -49,7 +49,7 @@ impl Run {
     /// ```
     #[must_use]
     pub fn from_recording(recording: Recording, resolver: &mut dyn Resolver) -> Self {
-        let found = CallSites::new(&recording.stacks, resolver, MOST_NAMES);
+        let found = CallSites::new(&recording.stacks, resolver, MOST_BYTES);
         let mut events = recording.events;
         if !events.is_sorted_by_key(|event| event.time) {
             events.sort_by_key(|event| event.time);
@@ -78,9 +78,9 @@ impl Run {
         }
         if found.left_out != 0 {
             run.problems.push(format!(
-                "{} shown without frames: all names together have more than {}",
+                "{} shown without frames: all call sites together have more than {}",
                 count(found.left_out, "stack trace is", "stack traces are"),
-                cuguard_report::ByteSize(MOST_NAMES as u64),
+                cuguard_report::ByteSize(MOST_BYTES as u64),
             ));
         }
         let mut pairing = Pairing::new(run, found.numbers);
@@ -182,8 +182,12 @@ impl Pairing {
                 let key = (allocation.kind, address);
                 let outlives = self.outlives[usize::from(key.0)];
                 if let Some(older) = self.alive.insert(context, outlives, key, index) {
-                    self.run.allocations[older as usize].end = time;
-                    self.reused += 1;
+                    let older = &mut self.run.allocations[older as usize];
+                    // Of one from before, the free may be missing: it is left out at the end.
+                    if older.start >= self.complete_from {
+                        older.end = time;
+                        self.reused += 1;
+                    }
                 }
                 self.run.allocations.push(allocation);
             }

@@ -89,6 +89,29 @@ fn calls_whose_lines_moved_are_matched_in_their_order() {
     assert_eq!(changes(&before, &after), [(12, 1, 2, Match::Order)]);
 }
 
+/// The same build, in which another call was alive each time.
+#[test]
+fn a_call_with_the_same_line_in_both_is_one_call_site() {
+    let call = |line| site(&[("load", line), ("main", 90)]);
+    let before = [(call(10), 5), (call(25), 100)];
+    let after = [(call(25), 100), (call(30), 7)];
+    assert_eq!(changes(&before, &after), [(30, 5, 7, Match::Order)]);
+    // Also where the number of calls differs.
+    let before = [(call(10), 5), (call(25), 100)];
+    let after = [(call(25), 101), (call(30), 7), (call(31), 4)];
+    let expected = [(30, 5, 11, Match::Functions), (25, 100, 101, Match::Lines)];
+    assert_eq!(changes(&before, &after), expected);
+}
+
+/// Lines in front of an edit stay; those behind it move by one distance.
+#[test]
+fn calls_in_front_of_an_edit_keep_their_lines() {
+    let call = |line| site(&[("load", line), ("main", 90)]);
+    let before = [(call(5), 50), (call(10), 1), (call(12), 100)];
+    let after = [(call(5), 50), (call(12), 2), (call(14), 100)];
+    assert_eq!(changes(&before, &after), [(12, 1, 2, Match::Order)]);
+}
+
 #[test]
 fn an_additional_call_in_a_function_with_the_same_lines_is_new() {
     let call = |line| site(&[("load", line), ("main", 90)]);

@@ -197,6 +197,30 @@ fn an_allocation_whose_free_may_be_dropped_is_left_out() {
     );
 }
 
+/// The free of the older one is among the events that were dropped: when it was freed is unknown, but not when its address is
+/// allocated again.
+#[test]
+fn an_address_that_is_reused_after_events_were_dropped_ends_nothing() {
+    let mut recording = recording(vec![
+        at(10, allocated(DEVICE, 0x1000, 512, 1)),
+        at(20, allocated(DEVICE, 0x2000, 64, 1)),
+        at(40, allocated(DEVICE, 0x1000, 128, 2)),
+        at(50, allocated(DEVICE, 0x2000, 32, 2)),
+    ]);
+    recording.complete_from = 20;
+    let run = Run::from_recording(recording, &mut Names);
+    assert_eq!(spans(&run), [(20, 50), (40, FOREVER), (50, FOREVER)]);
+    let moment = cuguard_view::moment(&run, cuguard_view::At::Time(30)).expect("it is in the run");
+    assert_eq!(moment.device_bytes, 64);
+    assert_eq!(
+        run.problems,
+        [
+            "1 allocation is left out, from before 0.000 s: the free may be among the events that the size limit dropped",
+            "1 address was allocated again without a free",
+        ]
+    );
+}
+
 #[test]
 fn references_to_what_is_not_there_are_unknown_and_listed() {
     let mut event = at(1, allocated(200, 0x7000, 512, 99));

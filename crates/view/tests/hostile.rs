@@ -101,3 +101,64 @@ fn json_has_names_as_they_are() {
     assert_eq!(group["labels"][0], HOSTILE);
     assert_eq!(group["stack"][0]["function"], HOSTILE);
 }
+
+/// A run with these functions and bytes.
+fn named(functions: &[(&str, u64)]) -> Run {
+    let mut run = run();
+    (run.sites, run.allocations) = (Vec::new(), Vec::new());
+    for (function, bytes) in functions {
+        let frame = Frame {
+            function: (*function).to_owned(),
+            in_app: true,
+            ..Frame::default()
+        };
+        run.allocations.push(Allocation {
+            end: FOREVER,
+            bytes: *bytes,
+            site: run.sites.len() as u32,
+            ..Allocation::default()
+        });
+        run.sites.push(CallSite {
+            frames: vec![frame],
+            ..CallSite::default()
+        });
+    }
+    run
+}
+
+/// A number behind a space would be a second column of numbers, as in the folded stacks of a difference.
+#[test]
+fn names_that_end_in_a_number_stay_names() {
+    let names = ["x 123", "x 1.5", " 77", "y 8 ", "z 5x", "9"];
+    let run = named(&names.map(|name| (name, 7)));
+    let overview = Overview::new(&run, At::Exit).expect("every run has an end");
+    let folded = folded(&[&overview.moment], Frames::Program);
+    let stacks: Vec<&str> = folded
+        .lines()
+        .map(|line| line.strip_suffix(" 7").expect("the bytes end it"))
+        .collect();
+    assert_eq!(stacks, ["77", "9", "x_1.5", "x_123", "y_8", "z 5x"]);
+    let mut svg = Vec::new();
+    flamegraph(&[&overview.moment], Frames::Program, &mut svg).expect("memory can be written to");
+    let svg = String::from_utf8(svg).expect("SVG is text");
+    for stack in stacks {
+        let title = format!("<title>{stack} (7 bytes, 16.67%)</title>");
+        assert!(svg.contains(&title), "{title}: {svg}");
+    }
+}
+
+#[test]
+fn a_flame_graph_of_more_bytes_than_fit_is_refused() {
+    let run = named(&[("load", u64::MAX), ("step", 1)]);
+    let overview = Overview::new(&run, At::Exit).expect("every run has an end");
+    let mut svg = Vec::new();
+    let refused = flamegraph(&[&overview.moment], Frames::Program, &mut svg);
+    let error = refused.expect_err("the sum does not fit").to_string();
+    assert!(
+        error.ends_with(
+            "the live bytes add up to more than 18446744073709551615: there is no flame graph"
+        ),
+        "{error}"
+    );
+    assert!(svg.is_empty());
+}

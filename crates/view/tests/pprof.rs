@@ -5,6 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use cuguard_recording::What;
 use cuguard_view::{At, Frames, Run, moment, pprof};
 use protobuf::CodedInputStream;
 use support::{DEVICE, PINNED, STREAM, allocated, at, freed, run};
@@ -223,6 +224,24 @@ fn all_bytes_of_the_moment_are_in_samples() {
             assert_eq!((sum(2), sum(3)), (moment.total.count, moment.total.bytes));
         }
     }
+}
+
+/// What ended with its context is in the profile of the exit, as it is in the text.
+#[test]
+fn what_was_not_freed_before_its_context_ended_is_in_use_at_exit() {
+    let run = run(vec![
+        at(1, allocated(DEVICE, 0x1000, 100, 1)),
+        at(2, allocated(DEVICE, 0x2000, 40, 2)),
+        at(3, freed(DEVICE, 0x2000)),
+        at(4, What::ContextEnded { context: 1 }),
+    ]);
+    let values = |when| {
+        let samples = of(&run, when, Frames::Program).samples;
+        samples.into_iter().map(|sample| sample.values)
+    };
+    assert!(values(At::Exit).eq([vec![1, 100, 1, 100], vec![1, 40, 0, 0]]));
+    // It is no longer alive at the last moment.
+    assert!(values(At::Percent(100.0)).eq([vec![1, 100, 0, 0], vec![1, 40, 0, 0]]));
 }
 
 #[test]

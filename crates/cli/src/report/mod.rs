@@ -15,6 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
+use cuguard_report::phrase::list;
 use cuguard_view::{
     At, By, Frames, Look, Moment, Overview, Ranks, Run, SymbolOptions, ViewError, flamegraph,
     folded, json, open, page, pprof, text,
@@ -41,11 +42,12 @@ pub(crate) struct Options {
     #[arg(long, value_name = "MOMENT", default_value = "peak", value_parser = parse::<At>)]
     at: At,
 
-    /// What is grouped together: stack, function, library, label, thread, stream, size or kind
+    /// What is grouped together in text and --json: stack, function, library, label, thread, stream, size or kind. The
+    /// text of several runs compares call sites
     #[arg(long, value_name = "WHAT", default_value = "stack", value_parser = parse::<By>)]
     by: By,
 
-    /// How many groups are shown, the largest first [default: 10; all with --json]
+    /// How many groups of text and --json are shown, the largest first [default: 10; all with --json]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
 
@@ -69,6 +71,7 @@ pub(crate) struct Options {
     pprof: Option<PathBuf>,
 
     /// Write a page with timeline, flame graph, table and memory map to this file: one HTML file, which needs no network
+    /// and opens at the moment of --at
     #[arg(long, value_name = "OUT")]
     html: Option<PathBuf>,
 }
@@ -80,14 +83,52 @@ impl Options {
             .into_iter()
             .flatten()
     }
+
+    /// Whether groups are printed: as text or as JSON.
+    fn has_groups(&self) -> bool {
+        self.json || !(self.folded || self.outputs().next().is_some())
+    }
+
+    /// Refuses what none of the outputs would follow.
+    fn check_effects(&self) -> Result<(), Failure> {
+        let names = [
+            ("--folded", self.folded),
+            ("--flamegraph", self.flamegraph.is_some()),
+            ("--pprof", self.pprof.is_some()),
+            ("--html", self.html.is_some()),
+        ];
+        let names: Vec<_> = names
+            .into_iter()
+            .filter_map(|(name, is_set)| is_set.then_some(name))
+            .collect();
+        let refuse = |option, accepted| {
+            Err(Failure::NoEffect {
+                option,
+                what: list(&names),
+                accepted,
+            })
+        };
+        // Stack traces are what the others have in any case.
+        if self.by != By::Stack && !self.has_groups() {
+            return refuse("--by", "text and --json");
+        }
+        if self.top.is_some() && !self.has_groups() {
+            return refuse("--top", "text and --json");
+        }
+        if self.view.frames.is_some() && !self.has_groups() && names == ["--html"] {
+            let accepted = "text, --json, --folded, --flamegraph and --pprof";
+            return refuse("--frames", accepted);
+        }
+        Ok(())
+    }
 }
 
 /// Options that `cuguard diff` has too.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct View {
-    /// Which frames of stack traces are shown: those of the program, or also those of CUDA libraries
-    #[arg(long, value_name = "WHICH", default_value = "program")]
-    frames: Shown,
+    /// Which frames of stack traces are shown: those of the program, or also those of CUDA libraries [default: program]
+    #[arg(long, value_name = "WHICH")]
+    frames: Option<Shown>,
 
     /// A folder with programs and libraries, or their debug information, found by build id. May be repeated
     #[arg(long, value_name = "DIR")]
@@ -103,8 +144,8 @@ enum Shown {
 impl View {
     pub(crate) fn frames(&self) -> Frames {
         match self.frames {
-            Shown::Program => Frames::Program,
-            Shown::All => Frames::All,
+            None | Some(Shown::Program) => Frames::Program,
+            Some(Shown::All) => Frames::All,
         }
     }
 
@@ -158,6 +199,12 @@ pub(crate) enum Failure {
     Refused { path: PathBuf, why: &'static str },
     #[error("cannot write: {0}")]
     Standard(io::Error),
+    #[error("{option} has no effect on {what}; accepted with {accepted}")]
+    NoEffect {
+        option: &'static str,
+        what: String,
+        accepted: &'static str,
+    },
 }
 
 impl Failure {
@@ -166,7 +213,7 @@ impl Failure {
             Self::View(ViewError::Write { .. }) | Self::Output { .. } | Self::Standard(_) => {
                 NOT_WRITTEN
             }
-            Self::View(_) | Self::Refused { .. } => BAD_REQUEST,
+            Self::View(_) | Self::Refused { .. } | Self::NoEffect { .. } => BAD_REQUEST,
         }
     }
 }
@@ -174,11 +221,13 @@ impl Failure {
 /// Runs `cuguard report`.
 pub(crate) fn run(options: &Options) -> ExitCode {
     let progress = Progress::new("report");
-    for path in options.outputs() {
-        if let Err(failure) = output::check(path, &options.files) {
-            progress.interrupt(|| complain("report", &failure));
-            return ExitCode::from(failure.code());
-        }
+    let mut outputs = options.outputs();
+    let checked = options.check_effects();
+    let checked =
+        checked.and_then(|()| outputs.try_for_each(|path| output::check(path, &options.files)));
+    if let Err(failure) = checked {
+        progress.interrupt(|| complain("report", &failure));
+        return ExitCode::from(failure.code());
     }
     let symbols = options.view.symbols();
     let (mut runs, mut broken) = (Vec::new(), false);
@@ -206,6 +255,14 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 }
 
 fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Failure> {
+    // A file may have several runs: it is not known before they are read.
+    if runs.len() > 1 && options.by != By::Stack && !options.json {
+        return Err(Failure::NoEffect {
+            option: "--by",
+            what: "the text of several runs, which are compared by call site".to_owned(),
+            accepted: "one run and with --json",
+        });
+    }
     progress.stage("computing");
     let overviews = runs.iter().map(|run| Overview::new(run, options.at));
     let overviews = overviews.collect::<Result<Vec<_>, _>>()?;
@@ -222,7 +279,11 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
     if let Some(path) = &options.html {
         progress.stage("writing the page");
         to_file(path, |out| {
-            let written = page::write(runs, out, &page::Options::default());
+            let page = page::Options {
+                at: options.at,
+                ..page::Options::default()
+            };
+            let written = page::write(runs, out, &page);
             written.map_err(|error| ViewError::Write {
                 what: "page",
                 error,
@@ -238,21 +299,20 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
         top: Some(options.top.unwrap_or(TOP)),
         ..look
     };
-    let to_files = options.outputs().next().is_some();
     let output = if options.json {
         json(&overviews, look)
     } else if options.folded {
         folded(&moments, frames)
-    } else if to_files {
-        return Ok(());
-    } else {
+    } else if options.has_groups() {
         words(&overviews, in_text)
+    } else {
+        return Ok(());
     };
     progress.end();
     print(&output)
 }
 
-/// One run as it is; several side by side, and the one that differs most in full.
+/// One run as it is; several side by side, and where the one that differs most differs.
 fn words(overviews: &[Overview<'_>], look: Look) -> String {
     match overviews {
         [overview] => text(overview, look),

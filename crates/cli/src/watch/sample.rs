@@ -103,7 +103,12 @@ fn read<'a>(
         ..Sample::default()
     };
     for text in texts {
-        let reply: Reply = serde_json::from_str(text)?;
+        let mut reply: Reply = serde_json::from_str(text)?;
+        let of_kinds = reply.kinds.iter_mut().map(|kind| &mut kind.kind);
+        let of_sites = reply.sites.iter_mut().map(|site| &mut site.kind);
+        for name in of_kinds.chain(of_sites) {
+            *name = printable(name).into_owned();
+        }
         sample.command = printable(&reply.command).into_owned();
         sample.seconds = sample.seconds.max(reply.seconds);
         sample.bytes += reply.device_live_bytes;
@@ -129,8 +134,8 @@ mod tests {
         format!(
             r#"{{"version":1,"tool":"cuguard","process":7,"command":"a\u001b[31m.out","seconds":2.5,
             "device_live_bytes":{bytes},"device_live_count":2,"device_allocated_count":9,
-            "kinds":[{{"kind":"device","on_device":true,"live_count":2,"live_bytes":{bytes},"peak_bytes":99,"allocated_count":9}}],
-            "sites":[{{"kind":"device","on_device":true,"count":2,"bytes":{bytes},"label":"w\u0007","function":"load","file":"m.cc","line":41}}],
+            "kinds":[{{"kind":"device\u001b[2J","on_device":true,"live_count":2,"live_bytes":{bytes},"peak_bytes":99,"allocated_count":9}}],
+            "sites":[{{"kind":"device\u001b]0;x","on_device":true,"count":2,"bytes":{bytes},"label":"w\u0007","function":"load","file":"m.cc","line":41}}],
             "sites_not_shown":0}}"#
         )
     }
@@ -149,6 +154,8 @@ mod tests {
     fn control_characters_do_not_reach_the_terminal() {
         let sample = read(7, [reply(1).as_str()].into_iter(), 5).unwrap();
         assert_eq!(sample.command, r"a\u{1b}[31m.out");
+        assert_eq!(sample.kinds[0].kind, r"device\u{1b}[2J");
+        assert_eq!(sample.sites[0].kind, r"device\u{1b}]0;x");
         assert_eq!(sample.sites[0].name(), "load at m.cc:41 \"w\\u{7}\"");
     }
 

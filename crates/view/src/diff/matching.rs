@@ -1,8 +1,11 @@
 //! Which call sites of two runs are the same.
 //!
 //! A call site is identified by the functions and file names of its stack trace. Where several differ in line numbers
-//! alone, the lines decide if one run has no lines but the other's; a function that was edited moves all of them, and then
-//! equally many are matched in their order, and others are summed up.
+//! alone, the lines decide if one run has no lines but the other's. Else the function was edited, or other calls were alive:
+//!
+//! - Lines in front of an edit stay, and those behind it move by one distance: these are matched in their order.
+//! - Without such a distance, equal lines are one call site. Of the rest, equally many are matched in their order, and others
+//!   are summed up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,8 +63,11 @@ pub(crate) struct Place<'r> {
     pub(crate) amount: Amount,
 }
 
+/// By the lines of the frames, innermost first.
+type ByLines<'r> = BTreeMap<Vec<u32>, Place<'r>>;
+
 /// By identity, then by lines.
-pub(crate) type Places<'r> = BTreeMap<Identity, BTreeMap<Vec<u32>, Place<'r>>>;
+pub(crate) type Places<'r> = BTreeMap<Identity, ByLines<'r>>;
 
 /// The call site of a run without call sites.
 static UNKNOWN: CallSite = CallSite {
@@ -170,41 +176,79 @@ pub(super) fn matched<'r>(before: &Moment<'r>, after: &Moment<'r>) -> Vec<Change
     for identity in identities {
         let before = before.remove(&identity).unwrap_or_default();
         let after = after.remove(&identity).unwrap_or_default();
-        let within = |a: &BTreeMap<Vec<u32>, _>, b: &BTreeMap<Vec<u32>, _>| {
-            a.keys().all(|lines| b.contains_key(lines))
-        };
+        let within = |a: &ByLines<'_>, b: &ByLines<'_>| a.keys().all(|lines| b.contains_key(lines));
         if is_one_run || within(&before, &after) || within(&after, &before) {
             by_lines(before, after, &mut changes);
-        } else if before.len() == after.len() {
-            let pairs = before.into_values().zip(after.into_values());
-            changes.extend(pairs.map(|(before, after)| Change {
-                site: after.site,
-                before: before.amount,
-                after: after.amount,
-                matched: Match::Order,
-            }));
         } else {
-            let sum = |places: &BTreeMap<Vec<u32>, Place<'r>>| -> Amount {
-                places.values().map(|place| place.amount).collect()
-            };
-            // The largest call site stands for all.
-            let largest = after.values().max_by_key(|place| place.amount.bytes);
-            changes.extend(largest.map(|largest| Change {
-                site: largest.site,
-                before: sum(&before),
-                after: sum(&after),
-                matched: Match::Functions,
-            }));
+            by_order(before, after, &mut changes);
         }
     }
     changes
 }
 
-fn by_lines<'r>(
-    before: BTreeMap<Vec<u32>, Place<'r>>,
-    mut after: BTreeMap<Vec<u32>, Place<'r>>,
+/// Each run has a line that the other one does not have.
+fn by_order<'r>(mut before: ByLines<'r>, mut after: ByLines<'r>, changes: &mut Vec<Change<'r>>) {
+    let pairs = before.keys().zip(after.keys());
+    let in_front = pairs.take_while(|(old, new)| old == new);
+    let in_front: Vec<_> = in_front.map(|(lines, _)| lines.clone()).collect();
+    take_equal(in_front, &mut before, &mut after, changes);
+    if !moved_as_one(&before, &after) {
+        let in_both = before.keys().filter(|lines| after.contains_key(*lines));
+        let in_both: Vec<_> = in_both.cloned().collect();
+        take_equal(in_both, &mut before, &mut after, changes);
+    }
+    if before.len() == after.len() {
+        let pairs = before.into_values().zip(after.into_values());
+        changes.extend(pairs.map(|(before, after)| Change {
+            site: after.site,
+            before: before.amount,
+            after: after.amount,
+            matched: Match::Order,
+        }));
+        return;
+    }
+    let sum =
+        |places: &ByLines<'r>| -> Amount { places.values().map(|place| place.amount).collect() };
+    // The largest call site stands for all.
+    let largest = after.values().max_by_key(|place| place.amount.bytes);
+    changes.extend(largest.map(|largest| Change {
+        site: largest.site,
+        before: sum(&before),
+        after: sum(&after),
+        matched: Match::Functions,
+    }));
+}
+
+/// Matches these lines, which both have.
+fn take_equal<'r>(
+    lines: Vec<Vec<u32>>,
+    before: &mut ByLines<'r>,
+    after: &mut ByLines<'r>,
     changes: &mut Vec<Change<'r>>,
 ) {
+    for lines in lines {
+        if let (Some(old), Some(new)) = (before.remove(&lines), after.remove(&lines)) {
+            changes.push(Change {
+                site: new.site,
+                before: old.amount,
+                after: new.amount,
+                matched: Match::Lines,
+            });
+        }
+    }
+}
+
+/// Whether all lines moved by the same distance, in each frame for itself.
+fn moved_as_one(before: &ByLines<'_>, after: &ByLines<'_>) -> bool {
+    let mut distances = before.keys().zip(after.keys()).map(|(old, new)| {
+        let distance = |(old, new): (&u32, &u32)| i64::from(*new) - i64::from(*old);
+        old.iter().zip(new).map(distance).collect::<Vec<_>>()
+    });
+    let first = distances.next();
+    before.len() == after.len() && distances.all(|other| Some(other) == first)
+}
+
+fn by_lines<'r>(before: ByLines<'r>, mut after: ByLines<'r>, changes: &mut Vec<Change<'r>>) {
     for (lines, old) in before {
         let new = after.remove(&lines);
         changes.push(Change {

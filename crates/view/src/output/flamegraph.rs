@@ -4,7 +4,7 @@ use std::io::Write;
 
 use inferno::flamegraph::{Options, from_lines};
 
-use super::folded::folded;
+use super::folded::{lines, stacks};
 use crate::error::ViewError;
 use crate::look::Frames;
 use crate::moment::Moment;
@@ -25,27 +25,39 @@ use cuguard_report::phrase::{list, printable};
 /// ```
 ///
 /// # Errors
-/// Nothing was alive, or it cannot be written.
+/// Nothing was alive, its bytes add up to more than [`u64::MAX`], or it cannot be written.
 pub fn flamegraph(
     moments: &[&Moment<'_>],
     frames: Frames,
     out: &mut dyn Write,
 ) -> Result<(), ViewError> {
-    let lines = folded(moments, frames);
-    if lines.is_empty() {
+    let stacks = stacks(moments, frames);
+    let missing = |why: String| {
         let sources: Vec<_> = moments
             .iter()
             .map(|moment| moment.run.source.as_str())
             .collect();
+        ViewError::NoMoment {
+            source_name: list(&sources),
+            why: format!("{why}: there is no flame graph"),
+        }
+    };
+    if stacks.is_empty() {
         let at = moments
             .first()
             .map(|moment| moment.words())
             .unwrap_or_default();
-        return Err(ViewError::NoMoment {
-            source_name: list(&sources),
-            why: format!("no memory was alive {at}: there is no flame graph"),
-        });
+        return Err(missing(format!("no memory was alive {at}")));
     }
+    // The widths of frames are sums, which inferno does not check.
+    let sum = stacks
+        .values()
+        .try_fold(0_u64, |sum, bytes| sum.checked_add(*bytes));
+    if sum.is_none() {
+        let why = format!("the live bytes add up to more than {}", u64::MAX);
+        return Err(missing(why));
+    }
+    let lines = lines(stacks);
     let mut options = Options::default();
     options.title = "Live memory by call site".to_owned();
     options.subtitle = match moments {

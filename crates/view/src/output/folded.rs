@@ -22,7 +22,12 @@ use cuguard_report::phrase::printable;
 /// ```
 #[must_use]
 pub fn folded(moments: &[&Moment<'_>], frames: Frames) -> String {
-    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    lines(stacks(moments, frames))
+}
+
+/// The bytes of each stack trace that has some.
+pub(super) fn stacks(moments: &[&Moment<'_>], frames: Frames) -> BTreeMap<String, u64> {
+    let mut stacks: BTreeMap<String, u64> = BTreeMap::new();
     for moment in moments {
         let run = moment.run;
         let mut by_site: BTreeMap<u32, u64> = BTreeMap::new();
@@ -39,14 +44,18 @@ pub fn folded(moments: &[&Moment<'_>], frames: Frames) -> String {
                 Some(site) if !site.frames.is_empty() => parts.extend(stack(site, frames)),
                 _ => parts.push(UNKNOWN.to_owned()),
             }
-            let line = lines.entry(parts.join(";")).or_default();
-            *line = line.saturating_add(bytes);
+            let sum = stacks.entry(parts.join(";")).or_default();
+            *sum = sum.saturating_add(bytes);
         }
     }
-    let lines = lines
-        .into_iter()
-        .map(|(stack, bytes)| format!("{stack} {bytes}\n"));
-    lines.collect()
+    stacks
+}
+
+pub(super) fn lines(stacks: BTreeMap<String, u64>) -> String {
+    let stacks = stacks.into_iter();
+    stacks
+        .map(|(stack, bytes)| format!("{stack} {bytes}\n"))
+        .collect()
 }
 
 /// From the outermost to the innermost.
@@ -56,10 +65,18 @@ fn stack(site: &CallSite, frames: Frames) -> impl Iterator<Item = String> {
         .map(|frame: &Frame| plain(&frame.function))
 }
 
-/// Without the characters that separate frames and lines.
+/// Without the characters that separate frames and lines, and without a number behind a space: that would be a second column,
+/// as in the folded stacks of a difference.
 fn plain(name: &str) -> String {
-    match name {
-        "" => "unknown".to_owned(),
-        name => printable(name).replace(';', ":"),
+    let name = printable(name.trim()).replace(';', ":");
+    match name.rsplit_once(' ') {
+        _ if name.is_empty() => "unknown".to_owned(),
+        Some((front, number)) if is_number(number) => format!("{front}_{number}"),
+        _ => name,
     }
+}
+
+fn is_number(text: &str) -> bool {
+    text.bytes()
+        .all(|byte| byte.is_ascii_digit() || byte == b'.')
 }

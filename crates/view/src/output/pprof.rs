@@ -129,16 +129,13 @@ impl Builder {
         // By call site, kind and label: what is alive, and what was allocated.
         let mut sums: BTreeMap<(u32, u8, u32), (Amount, Amount)> = BTreeMap::new();
         let key = |a: &Allocation| (a.site, a.kind, a.label);
-        for allocation in &run.allocations {
-            if allocation.start > moment.time {
-                break;
-            }
-            let sum = sums.entry(key(allocation)).or_default();
-            let amount = run.amount(allocation);
-            sum.1 += amount;
-            if allocation.end > moment.time {
-                sum.0 += amount;
-            }
+        let begun = |allocation: &&Allocation| allocation.start <= moment.time;
+        for allocation in run.allocations.iter().take_while(begun) {
+            sums.entry(key(allocation)).or_default().1 += run.amount(allocation);
+        }
+        // The moment decides what is alive: at exit also what ended with its context.
+        for allocation in moment.allocations() {
+            sums.entry(key(allocation)).or_default().0 += run.amount(allocation);
         }
         let mut stacks: HashMap<u32, Vec<u64>> = HashMap::new();
         for ((site, kind, label), (alive, allocated)) in sums {

@@ -22,7 +22,12 @@ use crate::{Allocation, Run};
 const EXACT_EVENTS: usize = 200_000;
 
 /// The blob of a run, deflated and in base64.
-pub(super) fn blob(run: &Run, mut order: Order, kept: Kept) -> io::Result<String> {
+pub(super) fn blob(
+    run: &Run,
+    mut order: Order,
+    kept: Kept,
+    opens: Option<u64>,
+) -> io::Result<String> {
     // Marks are placed among all events, before some are left out.
     let before: Option<Vec<u32>> = kept.keep.as_ref().map(|keep| {
         let mut count = 0;
@@ -32,10 +37,14 @@ pub(super) fn blob(run: &Run, mut order: Order, kept: Kept) -> io::Result<String
         });
         count_kept.collect()
     });
-    let marks = head::marks(run, &order, |position| match &before {
-        Some(before) => i64::from(before[position as usize]) - 1,
-        None => i64::from(position),
-    });
+    let position = |time| {
+        order.at(time).map_or(-1, |position| match &before {
+            Some(before) => i64::from(before[position as usize]) - 1,
+            None => i64::from(position),
+        })
+    };
+    let marks = head::marks(run, position);
+    let opens = opens.map(|time| (time, position(time)));
     drop(before);
     if let Some(keep) = &kept.keep {
         order.events.retain(|event| keep[event.allocation as usize]);
@@ -111,6 +120,7 @@ pub(super) fn blob(run: &Run, mut order: Order, kept: Kept) -> io::Result<String
         frames,
         types: run.sites.iter().map(|site| &*site.type_name).collect(),
         marks,
+        opens,
         problems: &run.problems,
         left_out: kept.left_out,
         allocations: chosen.len(),

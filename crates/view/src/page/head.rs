@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::column::{Columns, MAX_SAFE};
-use super::order::Order;
 use super::thin::LeftOut;
 use crate::{CallSite, Frame, MarkKind, Run};
 
@@ -29,6 +28,8 @@ pub(super) struct Head<'a> {
     pub(super) frames: Vec<(&'a str, &'a str, u32, &'a str, bool)>,
     pub(super) types: Vec<&'a str>,
     pub(super) marks: Vec<HeadMark>,
+    /// The time and the position at which the page opens; none: at the peak.
+    pub(super) opens: Option<(u64, i64)>,
     pub(super) problems: &'a [String],
     pub(super) left_out: LeftOut,
     /// How many allocations the columns have.
@@ -56,14 +57,14 @@ pub(super) struct HeadMark {
     site: u32,
 }
 
-/// The marks. `kept` is the number of kept events up to and including each event.
-pub(super) fn marks(run: &Run, order: &Order, kept: impl Fn(u32) -> i64) -> Vec<HeadMark> {
+/// The marks. `position` is the last event at or before a time, among those that are kept.
+pub(super) fn marks(run: &Run, position: impl Fn(u64) -> i64) -> Vec<HeadMark> {
     run.marks
         .iter()
         .map(|mark| {
             let mut head = HeadMark {
                 time: mark.time,
-                position: order.at(mark.time).map_or(-1, &kept),
+                position: position(mark.time),
                 what: "",
                 context: 0,
                 device: 0,

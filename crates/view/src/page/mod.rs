@@ -21,25 +21,29 @@ mod thin;
 
 use std::io::{self, Write};
 
-use crate::Run;
+use crate::{At, Run};
 
 /// What a page contains.
 ///
 /// ```
 /// let options = cuguard_view::page::Options::default();
 /// assert_eq!(options.max_allocations, 1_000_000);
+/// assert_eq!(options.at, cuguard_view::At::Peak);
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// How many allocations a page has, of all runs together. Beyond it, those that lived the shortest and are the smallest are left out, and the page
-    /// says how many. What is alive at the peak, at an out-of-memory error or at the end is always kept.
+    /// says how many. What is alive at the peak, at an out-of-memory error, at the end or when the page opens is always kept.
     pub max_allocations: usize,
+    /// The moment at which each run opens. [`At::Exit`] is the end: what ended with its context before is among the leaks.
+    pub at: At,
 }
 
 impl Default for Options {
     fn default() -> Self {
         Self {
             max_allocations: 1_000_000,
+            at: At::Peak,
         }
     }
 }
@@ -56,7 +60,7 @@ impl Default for Options {
 /// ```
 ///
 /// # Errors
-/// Those of `out`, and [`io::ErrorKind::InvalidInput`] without any run.
+/// Those of `out`, and [`io::ErrorKind::InvalidInput`] without any run, or for a run without the moment of `options`.
 pub fn write(runs: &[Run], out: &mut dyn Write, options: &Options) -> io::Result<()> {
     if runs.is_empty() {
         return Err(io::Error::new(
@@ -69,10 +73,44 @@ pub fn write(runs: &[Run], out: &mut dyn Write, options: &Options) -> io::Result
     let mut blobs = Vec::new();
     // One run after the other: the tables of the largest are what the memory is needed for.
     for run in runs {
+        let opens = opening_time(run, options.at)?;
         let order = order::Order::of(run);
         overviews.push(overview::Overview::of(run, &order));
-        let kept = thin::keep(run, &order, each);
-        blobs.push(encode::blob(run, order, kept)?);
+        let kept = thin::keep(run, &order, each, opens);
+        blobs.push(encode::blob(run, order, kept, opens)?);
     }
     template::write(&overviews, &blobs, out)
+}
+
+/// When a run opens; none for the peak, which the page computes.
+fn opening_time(run: &Run, at: At) -> io::Result<Option<u64>> {
+    if at == At::Peak {
+        return Ok(None);
+    }
+    let moment = crate::moment(run, at);
+    let moment = moment.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    Ok(Some(moment.time))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Options, write};
+    use crate::{At, Run};
+
+    #[test]
+    fn a_moment_that_a_run_does_not_have_is_an_error() {
+        let options = Options {
+            at: At::Oom(None),
+            ..Options::default()
+        };
+        let mut html = Vec::new();
+        let error = write(&[Run::default()], &mut html, &options).expect_err("there is none");
+        assert!(
+            error
+                .to_string()
+                .contains("there was no out-of-memory error"),
+            "{error}"
+        );
+        assert!(html.is_empty());
+    }
 }

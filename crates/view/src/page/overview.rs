@@ -126,7 +126,7 @@ mod tests {
     fn what_is_left_out_has_no_bytes_of_address_ranges() {
         let range = (1, 20, 25, 1 << 40);
         let run = run(&[(0, 0, FOREVER, 10), (0, 0, 7, 1), range, range]);
-        let kept = thin::keep(&run, &Order::of(&run), 2);
+        let kept = thin::keep(&run, &Order::of(&run), 2, None);
         let left_out = kept.left_out;
         assert_eq!(left_out.count, 2, "{left_out:?}");
         assert_eq!((left_out.bytes, left_out.at_once), (0, 0), "{left_out:?}");

@@ -20,12 +20,19 @@ pub(super) struct LeftOut {
     pub(super) longest: u64,
     /// The most bytes that were alive of them at once: no curve of the page is lower than the true one by more.
     pub(super) at_once: u64,
+    /// How many of them are memory.
+    pub(super) memory_count: u64,
+    /// How many of them are on a device.
+    pub(super) device_count: u64,
+    /// The bytes of those on a device.
+    pub(super) device_bytes: u64,
 }
 
-/// Keeps at most `limit` allocations, or as many as are alive at the peak, at an out-of-memory error or at the end.
+/// Keeps at most `limit` allocations, or as many as are alive at the peak, at an out-of-memory error, at the end or when the page
+/// opens.
 ///
 /// What is left out has the smallest product of bytes and lifetime: the area that it would have in the timeline.
-pub(super) fn keep(run: &Run, order: &Order, limit: usize) -> Kept {
+pub(super) fn keep(run: &Run, order: &Order, limit: usize, opens: Option<u64>) -> Kept {
     let all = run.allocations.len();
     if all <= limit {
         return Kept {
@@ -33,7 +40,7 @@ pub(super) fn keep(run: &Run, order: &Order, limit: usize) -> Kept {
             left_out: LeftOut::default(),
         };
     }
-    let mut keep = needed(run);
+    let mut keep = needed(run, opens);
     let needed = keep.iter().filter(|keep| **keep).count();
     let mut rest: Vec<u32> = (0u32..)
         .zip(&keep)
@@ -60,8 +67,9 @@ pub(super) fn keep(run: &Run, order: &Order, limit: usize) -> Kept {
 }
 
 /// What is alive at a moment that the page names, or was not freed.
-fn needed(run: &Run) -> Vec<bool> {
+fn needed(run: &Run, opens: Option<u64>) -> Vec<bool> {
     let mut times = vec![crate::peak(run).time];
+    times.extend(opens);
     times.extend(
         run.marks
             .iter()
@@ -99,6 +107,12 @@ fn left_out(run: &Run, order: &Order, keep: &[bool]) -> LeftOut {
                 .max(allocation.end.saturating_sub(allocation.start));
             live = live.saturating_add(bytes);
             sum.at_once = sum.at_once.max(live);
+            let kind = run.kinds.get(usize::from(allocation.kind));
+            sum.memory_count += u64::from(kind.is_some_and(|kind| kind.is_memory));
+            if kind.is_some_and(|kind| kind.on_device) {
+                sum.device_count += 1;
+                sum.device_bytes = sum.device_bytes.saturating_add(bytes);
+            }
         }
     }
     sum
@@ -154,7 +168,7 @@ mod tests {
             (30, FOREVER, 1),
             (40, 90, 2),
         ]);
-        let kept = keep(&run, &Order::of(&run), 3);
+        let kept = keep(&run, &Order::of(&run), 3, None);
         assert_eq!(kept.keep, Some(vec![true, false, false, true, true]));
         assert_eq!(
             kept.left_out,
@@ -162,9 +176,30 @@ mod tests {
                 count: 2,
                 bytes: 12,
                 longest: 1,
-                at_once: 7
+                at_once: 7,
+                memory_count: 2,
+                device_count: 2,
+                device_bytes: 12,
             }
         );
+    }
+
+    /// The figures of a page are those of device memory, where there is some.
+    #[test]
+    fn device_memory_and_other_memory_and_handles_are_summed_up_apart() {
+        let mut run = run(&[(0, 10, 100), (20, 21, 5), (22, 23, 7), (24, 25, 0)]);
+        for (name, is_memory) in [("pinned", true), ("stream", false)] {
+            run.kinds.push(Kind {
+                name: name.into(),
+                on_device: false,
+                is_memory,
+            });
+        }
+        (run.allocations[2].kind, run.allocations[3].kind) = (1, 2);
+        let left_out = keep(&run, &Order::of(&run), 1, None).left_out;
+        assert_eq!((left_out.count, left_out.bytes), (3, 12));
+        assert_eq!(left_out.memory_count, 2);
+        assert_eq!((left_out.device_count, left_out.device_bytes), (1, 5));
     }
 
     #[test]
@@ -176,13 +211,13 @@ mod tests {
             (21, FOREVER, 1),
             (30, 31, 3),
         ]);
-        let kept = keep(&run, &Order::of(&run), 1);
+        let kept = keep(&run, &Order::of(&run), 1, None);
         assert_eq!(kept.keep, Some(vec![true, true, true, true, false]));
     }
 
     #[test]
     fn a_run_within_the_limit_is_kept_whole() {
         let run = run(&[(0, 10, 100)]);
-        assert!(keep(&run, &Order::of(&run), 1).keep.is_none());
+        assert!(keep(&run, &Order::of(&run), 1, None).keep.is_none());
     }
 }

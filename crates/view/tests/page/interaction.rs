@@ -1,12 +1,12 @@
 //! Mouse and keyboard: what they choose, and that the figures follow.
 
-use cuguard_view::MarkKind;
+use cuguard_view::{At, MarkKind};
 use serde_json::{Value, json};
 
 use crate::support::browser::{Browser, start};
 use crate::support::builder::MIB;
 use crate::support::shown::{
-    assert_moment, choose, figure, html, moment, rows, timeline_point, window,
+    assert_moment, choose, figure, html, html_at, moment, rows, timeline_point, window,
 };
 use crate::support::{expected, runs};
 
@@ -65,6 +65,37 @@ fn a_click_chooses_a_moment_and_a_drag_zooms() {
 
     browser.click("#zoom-reset");
     assert_eq!(window(&mut browser), (0.0, end));
+    browser.assert_silent();
+}
+
+#[test]
+fn the_page_opens_at_the_moment_that_is_asked_for() {
+    let Some(mut browser) = start("the_page_opens_at_the_moment_that_is_asked_for") else {
+        return;
+    };
+    let run = runs::small();
+    let (peak, _) = expected::peak(&run);
+    for (at, title) in [
+        (At::Peak, " · the peak"),
+        (At::Oom(None), " · out of memory"),
+        (At::Exit, " · exit"),
+        (At::Percent(50.0), ""),
+        (At::Time(3), ""),
+    ] {
+        let time = cuguard_view::moment(&run, at).expect("it has it").time;
+        browser.open(&html_at(std::slice::from_ref(&run), at));
+        assert_eq!(moment(&mut browser).0, time, "{at}");
+        assert_moment(&mut browser, &run);
+        let heading = browser.text("document.getElementById('moment-title').firstChild.data");
+        assert!(heading.ends_with(title), "{at}: {heading}");
+        // Elsewhere it is the same page.
+        browser.key("p");
+        assert_eq!(moment(&mut browser).0, peak, "{at}");
+    }
+    // A link has precedence.
+    let page = html_at(std::slice::from_ref(&run), At::Exit);
+    browser.open_at(&page, "#at=peak");
+    assert_eq!(moment(&mut browser).0, peak);
     browser.assert_silent();
 }
 

@@ -1,10 +1,11 @@
 //! Every view against figures that are computed from the run.
 
-use cuguard_view::{At, By, FOREVER, Look, MarkKind, Overview, Ranks, Run, page};
+use cuguard_view::{Allocation, At, By, FOREVER, Look, MarkKind, Overview, Ranks, Run, page};
 use serde_json::{Value, json};
 
 use crate::support::browser::{Browser, start};
-use crate::support::shown::{choose, figure, html, moment, rows, timeline_point};
+use crate::support::builder::{PINNED, STREAM};
+use crate::support::shown::{assert_moment, choose, figure, html, moment, rows, timeline_point};
 use crate::support::{expected, runs};
 
 #[test]
@@ -226,13 +227,22 @@ fn a_million_events_fit() {
 
 #[test]
 fn beyond_the_limit_the_page_says_what_is_left_out() {
-    let run = runs::many(20_000);
+    let mut run = runs::many(20_000);
+    // Some of what is left out is host memory, some has no bytes.
+    for (index, kind) in [(17, PINNED), (18, PINNED), (19, STREAM)] {
+        let allocation = &mut run.allocations[index];
+        assert!(allocation.end < FOREVER);
+        allocation.kind = kind;
+        allocation.bytes = if kind == STREAM { 0 } else { 64 };
+        allocation.end = allocation.start + 1;
+    }
     let mut page = Vec::new();
     page::write(
         std::slice::from_ref(&run),
         &mut page,
         &page::Options {
             max_allocations: 4000,
+            ..page::Options::default()
         },
     )
     .expect("memory takes all");
@@ -256,6 +266,35 @@ fn beyond_the_limit_the_page_says_what_is_left_out() {
         figure(&mut browser, "leaked"),
         expected::bytes(&expected::never_freed(&run))
     );
+    // What is left out counts, but for what is not on the device.
+    let on_device = |allocation: &&Allocation| expected::on_device(&run, allocation);
+    let device: Vec<_> = run.allocations.iter().filter(on_device).collect();
+    assert_eq!(figure(&mut browser, "allocated"), expected::bytes(&device));
+    assert_eq!(
+        browser.text("document.querySelector('[data-figure=allocated] .tile-note').textContent"),
+        "9,997 allocations"
+    );
+    browser.assert_silent();
+}
+
+/// Also what is alive for a short time, and small.
+#[test]
+fn beyond_the_limit_the_moment_at_which_the_page_opens_is_exact() {
+    let Some(mut browser) = start("beyond_the_limit_the_moment_at_which_the_page_opens_is_exact")
+    else {
+        return;
+    };
+    let run = runs::many(20_000);
+    let options = page::Options {
+        max_allocations: 100,
+        at: At::Percent(30.0),
+    };
+    let mut page = Vec::new();
+    page::write(std::slice::from_ref(&run), &mut page, &options).expect("memory takes all");
+    browser.open(&page);
+    let opened = moment(&mut browser).0;
+    assert_eq!(opened, (run.end as f64 * 0.3).round() as u64);
+    assert_moment(&mut browser, &run);
     browser.assert_silent();
 }
 

@@ -27,7 +27,8 @@ class App {
     byId("run-select").value = String(number);
     document.title = `${this.run.command || this.run.source || "Recording"} · cuguard`;
     this.select();
-    this.place(this.facts.peak.position);
+    const [time, position] = this.run.opens ?? [undefined, this.facts.peak.position];
+    this.place(position, time);
     renderSummary(this);
     renderRanks(this);
     this.timeline.mount(byId("timeline"));
@@ -187,6 +188,7 @@ function applyAddress(app) {
   const failed = app.facts.ooms.at(Number(number ?? 0) - 1);
   if (SCHEMES.includes(wanted.get("scheme"))) scheme.use(wanted.get("scheme"));
   if (["site", "label", "kind"].includes(wanted.get("by"))) document.querySelector(`#timeline [data-value=${wanted.get("by")}]`).click();
+  if (word === "peak") app.setMoment(app.peak.position);
   if (word === "oom" && failed) app.setMoment(failed.position, failed.time);
   if (word === "end") app.setMoment(app.run.events - 1, app.timeline.end());
   if (Object.hasOwn(app.views, wanted.get("view") ?? "")) app.showTab(wanted.get("view"));

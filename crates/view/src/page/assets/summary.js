@@ -35,6 +35,10 @@ function figures(run) {
       count += 1;
     }
   }
+  // What the page does not have counts too, where it is of the same memory.
+  const { left_out: leftOut } = run;
+  allocated += scope === "device" ? leftOut.device_bytes : leftOut.bytes;
+  count += scope === "device" ? leftOut.device_count : scope === "memory" ? leftOut.memory_count : leftOut.count;
   return {
     scope, peak, allocated, count,
     atPeak: groupAlive(run, alive, "site"),
@@ -56,8 +60,8 @@ function renderSummary(app) {
       tile("leaked", run.exited ? (facts.leaks.ended.length ? "Not freed" : "Not freed at exit") : (facts.leaks.ended.length ? "Not freed or alive at the end" : "Alive at the end"), formatBytes(sumBytes(run, facts.leaks.allocations)),
         sumBytes(run, facts.leaks.allocations), plural(facts.leaks.allocations.length, "resource"), () => byId("leaks").scrollIntoView(),
         (run.exited ? facts.leaks.allocations : facts.leaks.ended).length > 0),
-      tile("allocated", facts.scope === "device" ? "Device memory allocated" : "Memory allocated", formatBytes(facts.allocated + run.left_out.bytes), facts.allocated + run.left_out.bytes,
-        plural(facts.count + run.left_out.count, "allocation")),
+      tile("allocated", facts.scope === "device" ? "Device memory allocated" : "Memory allocated", formatBytes(facts.allocated), facts.allocated,
+        plural(facts.count, "allocation")),
       tile("wasted", "Wasted at the peak", formatPercent(facts.pages.wasted, facts.pages.wasted + facts.pages.used), facts.pages.wasted,
         facts.pages.pages ? `${formatBytes(facts.pages.wasted)} in ${plural(facts.pages.pages, "page")}` : "no pages", () => {
           app.jump(facts.peak.position);

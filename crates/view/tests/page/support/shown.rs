@@ -1,6 +1,6 @@
 //! What a page shows, read from it.
 
-use cuguard_view::{Run, page};
+use cuguard_view::{At, Run, page};
 use serde_json::Value;
 
 use super::browser::Browser;
@@ -9,6 +9,17 @@ use super::expected;
 pub fn html(runs: &[Run]) -> Vec<u8> {
     let mut html = Vec::new();
     page::write(runs, &mut html, &page::Options::default()).expect("memory takes all");
+    html
+}
+
+/// A page that opens at a moment.
+pub fn html_at(runs: &[Run], at: At) -> Vec<u8> {
+    let mut html = Vec::new();
+    let options = page::Options {
+        at,
+        ..page::Options::default()
+    };
+    page::write(runs, &mut html, &options).expect("memory takes all");
     html
 }
 
