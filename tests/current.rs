@@ -291,3 +291,17 @@ fn things_of_every_kind_are_freed_by_a_thread_that_did_not_make_them() -> Result
     turn.all_came_back();
     Ok(())
 }
+
+/// A guard was forgotten and its context closed on another thread: the context is not made current again.
+#[test]
+fn a_destroyed_context_is_not_put_back() -> Result<()> {
+    let _turn = turn();
+    let outer = context()?;
+    let inner = Context::builder().dedicated().build()?;
+    let guard = outer.make_current()?;
+    std::mem::forget(inner.make_current()?);
+    thread::scope(|threads| threads.spawn(|| inner.close()).join().unwrap())?;
+    drop(guard);
+    assert_eq!(current(), CUcontext::NULL);
+    Ok(())
+}

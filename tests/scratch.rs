@@ -232,3 +232,51 @@ fn scopes_on_many_threads_share_no_scratch() -> Result<()> {
     turn.all_came_back();
     Ok(())
 }
+
+/// Inside a host function, where the driver permits no call: the allocation fails, and its scope has nothing to wait for.
+#[test]
+fn scratch_in_a_host_function_is_an_error() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let mut codes = Vec::new();
+    stream.scope(|s| {
+        s.call(|| {
+            let scratch = other.scope(|t| t.zeroed::<u8>(8).map(drop));
+            codes.push(scratch.unwrap_err().code());
+            // SAFETY: nothing reads it.
+            let scratch = other.scope(|t| unsafe { t.uninitialized::<u8>(8) }.map(drop));
+            codes.push(scratch.unwrap_err().code());
+        })
+    })?;
+    assert_eq!(codes, [Some(CUresult::NOT_PERMITTED); 2]);
+    Ok(())
+}
+
+/// A scope inside a library's call ends while another thread closes the context, which waits for the call.
+#[test]
+fn a_scope_in_a_library_call_ends_while_the_context_is_closed() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 1000)?;
+    std::thread::scope(|threads| {
+        let closed = stream.scope(|s| {
+            // SAFETY: the scope waits for the work on the other stream.
+            unsafe {
+                s.call_library(|_| {
+                    other.scope(|t| {
+                        t.fill(&mut t.bind_mut(&mut buffer)?, 1)?;
+                        let closing = threads.spawn(|| context.close());
+                        // It waits for the call by now.
+                        std::thread::sleep(std::time::Duration::from_millis(50));
+                        Ok(closing)
+                    })
+                })
+            }?
+        })?;
+        closed.join().unwrap()
+    })?;
+    drop(buffer);
+    Ok(())
+}

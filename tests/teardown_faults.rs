@@ -9,6 +9,7 @@ mod support;
 
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUcontext, CUresult};
+use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, PinnedBuffer, Result, Stream};
 use gate::Gate;
@@ -97,6 +98,33 @@ fn a_scope_does_not_end_while_the_device_may_still_work() {
     let (ended, err) = closed_within_a_scope(TEST, true, &["cuCtxSynchronize"]);
     assert!(!ended, "{err}");
     assert!(err.contains("closed within the scope"), "{err}");
+}
+
+/// The driver refuses to wait for the device: stream-ordered memory that work may still use is not freed, which would not wait.
+#[test]
+fn stream_ordered_memory_is_not_freed_while_the_device_may_still_work() {
+    const TEST: &str = "stream_ordered_memory_is_not_freed_while_the_device_may_still_work";
+    if !simulated(TEST) {
+        return;
+    }
+    let _turn = turn();
+    let other = Context::new(0).unwrap();
+    let context = Context::builder().report(ReportSettings::off());
+    let context = context.build().unwrap();
+    let stream = Stream::new(&context).unwrap();
+    let gate = Gate::on(&context, &stream);
+    let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 1 << 20).unwrap();
+    let address = buffer.as_view().as_device_ptr().as_raw();
+    let fault = Fault::nth_call_of("cuCtxSynchronize", 1).sticky();
+    sim::inject(fault.returning(CUresult::OUT_OF_MEMORY)).unwrap();
+    let closed = context.close();
+    sim::clear_faults();
+    assert_eq!(closed.unwrap_err().code(), Some(CUresult::OUT_OF_MEMORY));
+    let stream_of_other = Stream::new(&other).unwrap();
+    let next = DeviceBuffer::<u8>::zeroed_on(&stream_of_other, 1 << 20).unwrap();
+    assert_ne!(next.as_view().as_device_ptr().as_raw(), address);
+    gate.open();
+    drop((buffer, stream));
 }
 
 /// The code is that of a call inside a host function, where teardown is deferred. This teardown has begun, and is not

@@ -171,10 +171,14 @@ pub struct ReleaseCallback {
 
 impl ReleaseCallback {
     pub(crate) fn register(state: &Arc<ContextState>, callback: Callback) -> Self {
-        let mut list = state.callbacks.lock();
-        list.last += 1;
-        let number = list.last;
-        list.all.push((number, callback));
+        let mut number = 0;
+        // In a forked child a thread that does not exist may hold the lock, and nothing is allocated.
+        if !process::is_forked() {
+            let mut list = state.callbacks.lock();
+            list.last += 1;
+            number = list.last;
+            list.all.push((number, callback));
+        }
         Self {
             state: Arc::downgrade(state),
             number,

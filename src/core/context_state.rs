@@ -199,12 +199,22 @@ impl ContextState {
         result::context::current().is_ok_and(|current| current == Some(self.context))
     }
 
-    /// Begins an operation that goes on where the context cannot be made current, and returns why it cannot.
+    /// Begins a wait, which goes on where the context cannot be made current, and returns why it cannot. Also where the context
+    /// is about to be closed, if the thread is inside another operation, as in `Scope::call_library`: teardown waits for that,
+    /// and so must not be waited for.
     pub(crate) fn enter_any_context(
         &self,
         operation: &'static str,
     ) -> Result<(Entered<'_>, result::Result)> {
-        let mut entered = self.enter_gate(operation)?;
+        let mut entered = match self.enter_gate(operation) {
+            Err(Error::ContextClosed { .. }) if self.gate.is_inside() => Entered {
+                state: self,
+                operation,
+                pushed: false,
+                _inside: self.gate.enter_closed(),
+            },
+            entered => entered?,
+        };
         if self.is_current() {
             return Ok((entered, Ok(())));
         }

@@ -77,7 +77,8 @@ impl PeerStreams {
 
     /// Waits for the streams on the list. The gate is closed, so no more work is enqueued that uses the memory.
     pub(super) fn wait(&self, operation: &'static str) {
-        let mut done = 0;
+        // The last stream that is done, and the one that the failures are of.
+        let (mut done, mut current) = (0, 0);
         let mut failures = WaitFailures::default();
         let mut pause = SHORTEST_PAUSE;
         while !process::is_exiting() {
@@ -85,6 +86,9 @@ impl PeerStreams {
             let Some((&number, stream)) = streams.live.range(done + 1..).next() else {
                 return;
             };
+            if number != current {
+                (current, failures, pause) = (number, WaitFailures::default(), SHORTEST_PAUSE);
+            }
             // With the list locked, because a scope removes its stream from it before it ends. A reference would not do: the
             // program destroys a stream that it borrowed once the scope has ended.
             let state = stream.state().clone();
@@ -105,7 +109,7 @@ impl PeerStreams {
                 }
             };
             if is_done {
-                (done, failures, pause) = (number, WaitFailures::default(), SHORTEST_PAUSE);
+                done = number;
             }
         }
     }

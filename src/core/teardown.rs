@@ -177,16 +177,17 @@ impl ContextState {
         }
         drop(handles);
         for event in events {
+            // All of them, whatever failed before.
             // SAFETY: created above.
-            waited = waited.and_then(|()| unsafe { event::synchronize(event) });
+            waited = waited.and(unsafe { event::synchronize(event) });
             // SAFETY: created above; no other reference exists. A failure is recorded.
             let _ = unsafe { destroy_event(self, event) };
         }
         waited
     }
 
-    /// Frees what is live, on an idle device: all of it, or with `free_leaks` off only what guards have dropped and
-    /// could not free.
+    /// Frees what is live: all of it, or with `free_leaks` off only what guards have dropped and could not free. Where the
+    /// device may still work, only what the driver frees after that work.
     fn free_leaks(&self, operation: &'static str, pushed: result::Result) -> Result<()> {
         let mut first = Ok(());
         let mut stream_ordered = false;
@@ -218,9 +219,11 @@ impl ContextState {
                 synchronize();
             }
             stream_ordered |= key.kind == Kind::StreamOrdered;
+            let permitted = pushed.and_then(|()| self.check_idle_for(key.kind));
             // SAFETY: the record says that a guard owns this, and the closed gate keeps that guard from freeing it.
-            // The context is current. The device is idle, so the default stream is as good as any.
-            let freed = pushed.and_then(|()| unsafe { free::free(key, CUstream::NULL) });
+            // The context is current. Stream-ordered memory is freed on an idle device, so the default stream is as good as
+            // any.
+            let freed = permitted.and_then(|()| unsafe { free::free(key, CUstream::NULL) });
             if freed.is_ok() {
                 self.registry.record_reclaimed(key, &record);
             }
@@ -253,6 +256,19 @@ impl ContextState {
             }
         }
         first.and(self.check(operation, destroyed, None))
+    }
+
+    /// Fails for what cannot be freed while the device may still use it. (`cuMemFree` and `cuMemHostUnregister` wait for the
+    /// device; streams, events and graphs are destroyed after their work.)
+    fn check_idle_for(&self, kind: Kind) -> result::Result {
+        let waits = !matches!(kind, Kind::StreamOrdered | Kind::Module);
+        match waits || self.device_idle.load(Ordering::Acquire) {
+            true => Ok(()),
+            false => Err(CallError {
+                function: "cuCtxSynchronize",
+                code: CUresult::NOT_READY,
+            }),
+        }
     }
 
     /// Destroys the events by which other contexts wait for frees in this one. Other code may retain the driver's

@@ -2,7 +2,8 @@
 
 use std::marker::PhantomData;
 
-use cuguard_driver::result::context;
+use cuguard_driver::result::{context, memory};
+use cuguard_driver::sys::CUresult;
 
 use crate::error::{Error, Result};
 use crate::guards::Context;
@@ -76,13 +77,19 @@ impl Drop for ContextGuard<'_> {
         // The driver has a context stack for each thread. Contexts that were pushed since then stay on it.
         let ours = self.context.state().context;
         let mut others = Vec::new();
-        while let Ok(popped) = context::pop_current()
-            && popped != ours
-        {
-            others.push(popped);
+        while let Ok(Some(current)) = context::current() {
+            // It was closed on another thread, and a guard that made it current was forgotten here.
+            let is_destroyed = current != ours
+                && memory::info().is_err_and(|error| error.code == CUresult::CONTEXT_IS_DESTROYED);
+            if context::pop_current().is_err() || current == ours {
+                break;
+            }
+            if !is_destroyed {
+                others.push(current);
+            }
         }
         for other in others.into_iter().rev() {
-            // SAFETY: it was on the stack until the loop above.
+            // SAFETY: it was on the stack until the loop above, and is not destroyed.
             let _ = unsafe { context::push_current(other) };
         }
     }

@@ -131,8 +131,8 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// The stream is alive, and nothing else destroys it or uses it after this guard and all buffers that were allocated
-    /// on it are dropped.
+    /// The stream is alive, and nothing else destroys it or uses it after this guard, all buffers that were allocated on it
+    /// and all graphs that captured such a buffer are dropped.
     ///
     /// # Errors
     ///
@@ -162,8 +162,9 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// The stream stays alive until this guard and all buffers that were allocated on it are dropped, and freed where they
-    /// are dropped in a host function (see [`Context::borrow_raw`]). (`CUstream::NULL` and `CUstream::LEGACY` are the
+    /// The stream stays alive until this guard, all buffers that were allocated on it and all graphs that captured such a
+    /// buffer are dropped (for ever, if one of them is forgotten), and freed where they are dropped in a host function (see
+    /// [`Context::borrow_raw`]). (`CUstream::NULL` and `CUstream::LEGACY` are the
     /// [default stream](Self::default_stream), which lives as long as its context.)
     ///
     /// `CUstream::PER_THREAD` is another stream on every thread: the guard, its scopes and the buffers that were

@@ -51,7 +51,6 @@ impl<'scope> Scope<'scope, '_> {
         if let Some(address) = self.capture_scratch(OPERATION, bytes, true)? {
             return Ok(DeviceMut::new(address, len));
         }
-        self.end.expect_work();
         let memory =
             DeviceBuffer::allocate_zeroed(OPERATION, PoolRef::Default, self.end.core(), len)?;
         Ok(self.keep(memory))
@@ -88,7 +87,6 @@ impl<'scope> Scope<'scope, '_> {
         if let Some(address) = self.capture_scratch(OPERATION, bytes, false)? {
             return Ok(DeviceMut::new(address, len));
         }
-        self.end.expect_work();
         let memory = DeviceBuffer::allocate_on(OPERATION, PoolRef::Default, self.end.core(), len)?;
         Ok(self.keep(memory))
     }
@@ -138,6 +136,8 @@ impl<'scope> Scope<'scope, '_> {
     /// The scope owns the memory from now on, and only its work can use it.
     fn keep<T: DeviceCopy>(&self, memory: DeviceBuffer<T>) -> DeviceMut<'scope, T> {
         let bound = DeviceMut::new(memory.address(), memory.len());
+        // Not before it is allocated: where the driver permits no call, nothing is in flight, and nothing could be waited for.
+        self.end.expect_work();
         self.end.keep_scratch(memory.into_owned());
         bound
     }

@@ -119,6 +119,11 @@ impl Gate {
         }
     }
 
+    /// Whether the calling thread is inside. May be false where many threads share a slot.
+    pub fn is_inside(&self) -> bool {
+        self.own_count() > 0
+    }
+
     /// How often the calling thread is inside, or less.
     fn own_count(&self) -> u64 {
         let slot = self.inside.slot();
