@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use cuguard_sync::clock;
 use cuguard_sync::process::is_forked;
+use dashmap::mapref::entry::Entry as Slot;
 
 use crate::addressed::Addressed;
 use crate::caller;
@@ -16,6 +17,7 @@ use crate::counters::Amount;
 use crate::group::Group;
 use crate::history::{History, Peak};
 use crate::kind::Kind;
+use crate::recent::Reason;
 use crate::record::{Entry, Key, Record, Removed};
 use crate::recorder;
 use crate::registry::{Registry, set};
@@ -166,7 +168,8 @@ impl Registry {
             return Some(recorded(found));
         }
         if let Some(slot) = self.recent.holder(kinds, address) {
-            self.recent.flush(slot, |key, record| self.put(key, record));
+            self.recent
+                .flush(slot, Reason::Free, |key, record| self.put(key, record));
         }
         // Also without a holder: the record may have moved to the table meanwhile.
         let found = from_table();
@@ -194,7 +197,16 @@ impl Registry {
             .sites
             .add(record.call_site, key.kind, record.bytes());
         addressed.in_table.add(key.address);
-        if let Some(old) = self.table.insert(key, record) {
+        let old = match self.table.entry(key) {
+            // Freed unseen and allocated again on another thread, whose record came first.
+            Slot::Occupied(slot) if slot.get().created() > record.created() => Some(record),
+            Slot::Occupied(mut slot) => Some(slot.insert(record)),
+            Slot::Vacant(slot) => {
+                slot.insert(record);
+                None
+            }
+        };
+        if let Some(old) = old {
             self.counters.sub(key.kind, old.bytes());
             self.note_removed(key, &old);
         }

@@ -209,20 +209,16 @@ impl LiveBytes {
 
     /// How many were allocated, and how many of them are alive, each since the start.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        // Read first: otherwise a resource that is allocated and freed in between counts as freed only.
-        let frees = sum(self.threads.all().map(|one| &one.frees));
-        let allocations = sum(self.threads.all().map(|one| &one.allocations));
-        // What was put back under another kind was freed less often than never.
-        let live = not_below_zero(allocations.wrapping_sub(frees));
-        (allocations, live)
+        let frees = || sum(self.threads.all().map(|one| &one.frees));
+        let allocations = || sum(self.threads.all().map(|one| &one.allocations));
+        difference(allocations, frees)
     }
 
     /// What is alive. Never below zero, also where something was removed twice.
     pub(crate) fn live(&self) -> u64 {
-        // Read first: otherwise what is allocated and freed in between counts as freed only.
-        let freed = sum(self.threads.all().map(|one| &one.freed));
-        let allocated = sum(self.threads.all().map(|one| &one.allocated));
-        not_below_zero(allocated.wrapping_sub(freed))
+        let freed = || sum(self.threads.all().map(|one| &one.freed));
+        let allocated = || sum(self.threads.all().map(|one| &one.allocated));
+        difference(allocated, freed).1
     }
 
     /// What is alive, or a little more: for the path of every record. Wraps where something was removed twice.
@@ -276,6 +272,31 @@ impl Shared {
 
 fn sum<'a>(counts: impl Iterator<Item = &'a AtomicU64>) -> u64 {
     counts.fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed)))
+}
+
+/// How often two sums are read, at most.
+const READS: usize = 8;
+
+/// What was allocated, and how much of it is alive. Other threads allocate and free meanwhile. What was freed is read first,
+/// or else a resource that is allocated and freed in between would count as freed only; so it counts as alive, and both are read
+/// again.
+fn difference(allocated: impl Fn() -> u64, freed: impl Fn() -> u64) -> (u64, u64) {
+    let mut before = freed();
+    let mut least = (0, u64::MAX);
+    for _ in 0..READS {
+        let all = allocated();
+        // What was put back under another kind was freed less often than never.
+        let live = not_below_zero(all.wrapping_sub(before));
+        if live <= least.1 {
+            least = (all, live);
+        }
+        let after = freed();
+        if after == before {
+            break;
+        }
+        before = after;
+    }
+    least
 }
 
 fn not_below_zero(bytes: u64) -> u64 {

@@ -113,10 +113,15 @@ impl Registry {
             level: self.level(),
             sample: self.sample(),
         };
-        Snapshot {
+        let mut snapshot = Snapshot {
             late_drops,
             broken: self.broken(),
             ..groups.into_snapshot(info, mode, totals, &failed)
+        };
+        if self.is_complete() && !is_forked() {
+            // What other threads were about to record, or have freed since the totals were read.
+            snapshot.unrecorded.clear();
         }
+        snapshot
     }
 }

@@ -74,6 +74,15 @@ pub(crate) enum Removed {
     Elsewhere,
 }
 
+/// Why a thread empties the buffer of another.
+#[derive(Clone, Copy)]
+pub(crate) enum Reason {
+    /// It frees a resource of the other thread. Where that happens again and again, the buffer costs more than it saves.
+    Free,
+    /// It reads or changes a record.
+    Look,
+}
+
 /// The calling thread's own buffer, busy until this is dropped.
 struct OwnBuffer<'a> {
     buffer: &'a Buffer,
@@ -236,7 +245,7 @@ impl RecentRecords {
 
     /// Moves the records of one slot to the table.
     #[cold]
-    pub(crate) fn flush(&self, slot: u32, mut table: impl FnMut(Key, Record)) {
+    pub(crate) fn flush(&self, slot: u32, reason: Reason, mut table: impl FnMut(Key, Record)) {
         if let Some(own) = self.own_buffer().filter(|own| own.slot == slot) {
             return own.buffer.empty(slot, &mut table);
         }
@@ -251,7 +260,10 @@ impl RecentRecords {
         }
         buffer.state.store(WANTED, Ordering::SeqCst);
         fence::heavy();
-        let frees = buffer.foreign_frees.fetch_add(1, Ordering::Relaxed) + 1;
+        let frees = match reason {
+            Reason::Free => buffer.foreign_frees.fetch_add(1, Ordering::Relaxed) + 1,
+            Reason::Look => 0,
+        };
         let state = if frees < MAX_FOREIGN_FREES { OPEN } else { OFF };
         buffer.empty_when_idle(slot, state, &mut table);
     }

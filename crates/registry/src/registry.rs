@@ -19,7 +19,7 @@ use crate::failed_free::FailedFree;
 use crate::hash::{BuildMixHasher, BuildSlotHasher, SLOT_SHARDS};
 use crate::kind::{Kind, Level};
 use crate::late::Late;
-use crate::recent::{RecentRecords, Removed};
+use crate::recent::{Reason, RecentRecords, Removed};
 use crate::record::{Entry, Key, Record};
 use crate::recorder;
 use crate::sampling::Sampling;
@@ -231,12 +231,17 @@ impl Registry {
 
     /// The table with this record, if there is one.
     pub(crate) fn flushed_for(&self, key: Key) -> &Table {
+        self.flushed_because(Reason::Look, key)
+    }
+
+    fn flushed_because(&self, reason: Reason, key: Key) -> &Table {
         let slot = match key.is_by_address() {
             true => self.recent.holder(&[key.kind], key.address),
             false => Some(key.slot),
         };
         if let Some(slot) = slot {
-            self.recent.flush(slot, |key, record| self.put(key, record));
+            self.recent
+                .flush(slot, reason, |key, record| self.put(key, record));
         }
         &self.table
     }
@@ -329,7 +334,7 @@ impl Registry {
     #[inline(never)]
     fn find_and_remove(&self, key: Key) -> Option<Record> {
         let removed = self.table.remove(&key);
-        let removed = removed.or_else(|| self.flushed_for(key).remove(&key));
+        let removed = removed.or_else(|| self.flushed_because(Reason::Free, key).remove(&key));
         removed.map(|(_, record)| record)
     }
 

@@ -50,8 +50,11 @@ fn a_snapshot_waits_for_inserts_and_removes() {
         }
         let _over = AtEnd(&over);
         for _ in 0..5_000 {
-            let listed = registry.snapshot(ContextInfo::default()).live;
-            assert!(listed.iter().all(|group| group.amount.count <= 6));
+            let snapshot = registry.snapshot(ContextInfo::default());
+            let mut listed = snapshot.live.iter();
+            assert!(listed.all(|group| group.amount.count <= 6));
+            // Each has a record, or is about to.
+            assert_eq!(snapshot.unrecorded, []);
         }
     });
     assert_eq!(registry.live(), Amount::default());

@@ -53,11 +53,16 @@ impl Checkpoint {
         if behind.info.reason == SnapshotReason::Requested {
             behind.info.reason = SnapshotReason::LeftBehind;
         }
-        behind.live.retain_mut(|group| {
-            // Also what escaped and was taken again.
-            let earlier = before.live.iter().chain(&before.escaped);
-            subtract(group, earlier)
-        });
+        behind.live = left(
+            &now.live,
+            &before.live,
+            Moved::new(&before.escaped, &now.escaped),
+        );
+        behind.escaped = left(
+            &now.escaped,
+            &before.escaped,
+            Moved::new(&before.live, &now.live),
+        );
         behind.unrecorded.retain_mut(|(kind, amount)| {
             let earlier = before
                 .unrecorded
@@ -74,14 +79,10 @@ impl Checkpoint {
             let error = |failed: &FailedFreeGroup| (failed.freed, failed.function, failed.code);
             let wanted = error(failed);
             let same = earlier.filter(|earlier| error(earlier) == wanted);
-            subtract(
-                &mut failed.allocated,
-                same.map(|earlier| &earlier.allocated),
-            )
+            let same = same.map(|earlier| &earlier.allocated);
+            let same: Vec<_> = same.filter(|one| is_same(one, &failed.allocated)).collect();
+            subtract(&mut failed.allocated, total(&same), &same)
         });
-        behind
-            .escaped
-            .retain_mut(|group| subtract(group, before.escaped.iter().chain(&before.live)));
         behind
     }
 
@@ -101,21 +102,61 @@ impl Checkpoint {
     }
 }
 
-/// Subtracts the equal groups among the earlier ones. Returns whether anything is left.
-fn subtract<'a>(group: &mut Group, earlier: impl Iterator<Item = &'a Group>) -> bool {
+/// The groups of the other owner, before and now: what escaped and was taken again, or the other way round.
+struct Moved<'a> {
+    before: &'a [Group],
+    now: &'a [Group],
+}
+
+impl<'a> Moved<'a> {
+    const fn new(before: &'a [Group], now: &'a [Group]) -> Self {
+        Self { before, now }
+    }
+}
+
+/// What is in the groups and was not before. Each resource of before is subtracted once.
+fn left(now: &[Group], before: &[Group], moved: Moved<'_>) -> Vec<Group> {
+    let mut left = Vec::new();
+    for (index, group) in now.iter().enumerate() {
+        let same = |groups: &[Group]| -> Amount {
+            let same = groups.iter().filter(|other| is_same(other, group));
+            same.map(|other| other.amount).sum()
+        };
+        let mut was = same(moved.before);
+        was -= same(moved.now);
+        was += same(before);
+        // What groups that differ in nothing else, such as by a resource that keeps them, were reduced by.
+        was -= same(&now[..index]);
+        let earlier = before.iter().chain(moved.before);
+        let earlier: Vec<_> = earlier.filter(|other| is_same(other, group)).collect();
+        let mut group = group.clone();
+        if subtract(&mut group, was, &earlier) {
+            left.push(group);
+        }
+    }
+    left
+}
+
+fn is_same(one: &Group, other: &Group) -> bool {
     fn identity(group: &Group) -> impl PartialEq + '_ {
         let label = group.label.as_deref();
         (group.kind, group.type_name, label, group.origin)
     }
-    let same = earlier.filter(|earlier| identity(earlier) == identity(group));
-    let same: Vec<_> = same.collect();
-    let was: Amount = same.iter().map(|earlier| earlier.amount).sum();
+    identity(one) == identity(other)
+}
+
+fn total(groups: &[&Group]) -> Amount {
+    groups.iter().map(|group| group.amount).sum()
+}
+
+/// Subtracts an amount, and the addresses of the earlier groups. Returns whether anything is left.
+fn subtract(group: &mut Group, was: Amount, earlier: &[&Group]) -> bool {
     let is_more = group.amount.count > was.count || group.amount.bytes > was.bytes;
     group.amount -= was;
     // A call site that allocates several sizes may have as many resources as before, with more bytes.
     group.amount.count = group.amount.count.max(1);
     let is_known = |address: &u64| {
-        let mut groups = same.iter();
+        let mut groups = earlier.iter();
         groups.any(|group| group.addresses.binary_search(address).is_ok())
     };
     group.addresses.retain(|address| !is_known(address));
@@ -205,6 +246,38 @@ mod tests {
         let checkpoint = Checkpoint::new(snapshot(&registry));
         assert!(registry.recapture(key).is_some());
         checkpoint.assert_clean(&snapshot(&registry));
+    }
+
+    /// A call site of which a resource escaped before leaks another one.
+    #[test]
+    fn an_escaped_resource_hides_no_leak() {
+        let registry = Registry::new(Level::Sites, 32);
+        let mut checkpoint = None;
+        for address in [1, 2] {
+            insert(&registry, address, 10);
+            if address == 1 {
+                registry.escape(Key::new(Kind::Device, 1), 10);
+                checkpoint = Some(Checkpoint::new(snapshot(&registry)));
+            }
+        }
+        let behind = checkpoint.unwrap().left_behind(&snapshot(&registry));
+        assert_eq!(behind.leaked(), Amount::new(1, 10));
+        assert_eq!(behind.live[0].addresses, [2]);
+        assert!(behind.escaped.is_empty());
+    }
+
+    /// Nor does one that another resource keeps.
+    #[test]
+    fn a_kept_resource_hides_no_leak() {
+        let registry = Registry::new(Level::Sites, 32);
+        let mut checkpoint = None;
+        for address in [1, 2] {
+            insert(&registry, address, 10);
+            checkpoint.get_or_insert_with(|| Checkpoint::new(snapshot(&registry)));
+        }
+        registry.keep(Key::new(Kind::Device, 1));
+        let behind = checkpoint.unwrap().left_behind(&snapshot(&registry));
+        assert_eq!(behind.leaked(), Amount::new(1, 10));
     }
 
     #[test]

@@ -38,7 +38,11 @@ pub(crate) fn render(prepared: &Prepared<'_>, max: usize, root: Option<&str>) ->
     }
     for (kind, amount) in &prepared.snapshot.unrecorded {
         let what = format!("leaked {}", amount_of(*kind, *amount));
-        let why = format!("{what}, counted without a record; level=sites records the call sites");
+        let helps = match prepared.snapshot.sample {
+            1 => "level=sites records the call sites",
+            _ => "sample=1 records all call sites",
+        };
+        let why = format!("{what}, counted without a record; {helps}");
         page.error(None, &what, &why);
     }
     let (shown, all) = (prepared.live.len().min(max), prepared.live.len());

@@ -35,9 +35,16 @@ const NO_FOLLOW: i32 = 0o400000;
 /// ```
 pub fn open_report_file(path: &Path) -> io::Result<File> {
     let user = user();
-    check_links(path, user)?;
-    let is_link = fs::symlink_metadata(path).is_ok_and(|info| info.is_symlink());
+    check_links(path, user, MAX_LINKS)?;
+    let before = fs::symlink_metadata(path);
+    let is_link = before.as_ref().is_ok_and(Metadata::is_symlink);
     let shared = folder_of(path).is_some_and(|folder| is_shared(&folder));
+    let is_own = |info: &Metadata| user.is_none_or(|user| info.uid() == user);
+    let refuses = |info: &Metadata| shared && !is_link && !is_own(info);
+    // Before it is opened: a named pipe of another user would block until that user reads it.
+    if before.as_ref().is_ok_and(refuses) {
+        return Err(refused(path, NOT_OWN));
+    }
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o666);
     if !is_link {
@@ -45,14 +52,17 @@ pub fn open_report_file(path: &Path) -> io::Result<File> {
         options.custom_flags(NO_FOLLOW);
     }
     let file = options.open(path)?;
-    let info = file.metadata()?;
-    // Also a named pipe of this user.
-    let is_own = user.is_none_or(|user| info.uid() == user);
-    if shared && !is_link && !is_own {
-        return Err(refused(path, "is not a file of this user"));
+    // Also if another file got the name meanwhile.
+    match refuses(&file.metadata()?) {
+        true => Err(refused(path, NOT_OWN)),
+        false => Ok(file),
     }
-    Ok(file)
 }
+
+const NOT_OWN: &str = "is not a file of this user";
+
+/// As many links are followed one after the other.
+const MAX_LINKS: usize = 40;
 
 /// The user whose files this process writes. `/proc/self` belongs to it.
 fn user() -> Option<u32> {
@@ -77,11 +87,11 @@ fn folder_of(path: &Path) -> Option<PathBuf> {
 
 /// Whether users other than root and the folder's owner can write to it.
 fn is_shared(folder: &Path) -> bool {
-    fs::metadata(folder).is_ok_and(|info| info.mode() & 0o002 != 0)
+    fs::metadata(folder).is_ok_and(|info| info.mode() & 0o022 != 0)
 }
 
-/// Fails for a link of another user in a folder that others can write to.
-fn check_links(path: &Path, user: Option<u32>) -> io::Result<()> {
+/// Fails for a link of another user in a folder that others can write to, also on the way that links lead.
+fn check_links(path: &Path, user: Option<u32>, links: usize) -> io::Result<()> {
     let mut way = PathBuf::new();
     for component in path.components() {
         way.push(component);
@@ -96,6 +106,12 @@ fn check_links(path: &Path, user: Option<u32>) -> io::Result<()> {
         let shared = || folder_of(&way).is_some_and(|folder| is_shared(&folder));
         if link.is_symlink() && !is_trusted(link) && shared() {
             return Err(refused(&way, "is a symbolic link of another user"));
+        }
+        if link.is_symlink()
+            && links > 0
+            && let (Ok(target), Some(folder)) = (fs::read_link(&way), folder_of(&way))
+        {
+            check_links(&folder.join(target), user, links - 1)?;
         }
     }
     Ok(())
@@ -165,6 +181,24 @@ mod tests {
         let error = open_report_file(&link.join("new")).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied);
         assert!(!way.join("new").exists());
+
+        // A link of this user that leads there.
+        let own = way.join("own");
+        symlink(link.join("new"), &own).unwrap();
+        let error = open_report_file(&own).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        // The same in a folder that a group can write to.
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o2770)).unwrap();
+        let error = open_report_file(&own).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+        assert!(!way.join("new").exists());
+        // A named pipe of another user, which is not read, does not block.
+        let pipe = shared.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        assert!(made.unwrap().success());
+        chown(&pipe, Some(65_534), None).unwrap();
+        let error = open_report_file(&pipe).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied);
 
         chown(&target, Some(65_534), None).unwrap();
         let error = open_report_file(&target).unwrap_err();
