@@ -37,8 +37,12 @@ struct Own(Option<Cursor>);
 
 impl Drop for Own {
     fn drop(&mut self) {
-        let _busy = Busy::enter();
-        self.0 = None;
+        let cursor = self.0.take();
+        // A signal handler calls `exit` while the thread is within this crate: it may hold the lock that a cursor needs.
+        let Some(_busy) = Busy::enter() else {
+            return std::mem::forget(cursor);
+        };
+        drop(cursor);
     }
 }
 
@@ -223,10 +227,13 @@ pub fn record_label(label: &Label) {
     }
 }
 
-/// The addresses in all stacks so far, in order, if [`Options::keep_addresses`] is set.
+/// The addresses in all stacks so far, in order, if [`Options::keep_addresses`] is set. None in a signal handler that
+/// interrupts the recording of an event.
 #[must_use]
 pub fn addresses() -> Vec<u64> {
-    let _busy = Busy::enter();
+    let Some(_busy) = Busy::enter() else {
+        return Vec::new();
+    };
     writer().map(Writer::addresses).unwrap_or_default()
 }
 
@@ -235,16 +242,21 @@ pub fn embed_symbols(symbols: impl IntoIterator<Item = Embedded>) {
     if let Some(writer) = writer() {
         // Collected first: resolving may allocate and record.
         let symbols: Vec<Embedded> = symbols.into_iter().collect();
-        let _busy = Busy::enter();
+        let Some(_busy) = Busy::enter() else {
+            return;
+        };
         writer.symbols(symbols.into_iter());
     }
 }
 
-/// The process exits, at this time of [`cuguard_sync::clock`]: the recording ends.
+/// The process exits, at this time of [`cuguard_sync::clock`]: the recording ends. In a signal handler that interrupts the
+/// recording of an event, the end is not written.
 pub fn note_exit(time: u64) {
     if let Some(writer) = writer() {
         turn_off();
-        let _busy = Busy::enter();
+        let Some(_busy) = Busy::enter() else {
+            return;
+        };
         writer.exit(time);
     }
 }

@@ -7,7 +7,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cuguard_recording::{
     Definitions, Embedded, End, Event, Frame, Kind, Options, Recording, Site, StackDefinition,
@@ -218,7 +218,7 @@ fn a_forked_child_exits_whatever_other_threads_do() {
     const TEST: &str = "a_forked_child_exits_whatever_other_threads_do";
     if started() {
         allocate(1, 0x1000);
-        let stop = std::sync::atomic::AtomicBool::new(false);
+        let stop = AtomicBool::new(false);
         let mut hanging = 0;
         std::thread::scope(|scope| {
             let busy = || {
@@ -308,6 +308,65 @@ fn signal_handlers_do_not_wait_for_their_own_thread() {
         recording.lost
     );
     assert_eq!(recording.dropped, 0);
+}
+
+/// Whether the next growth of the file is interrupted by a signal.
+static INTERRUPT: AtomicBool = AtomicBool::new(false);
+
+/// In place of the C library's: the recording calls it while it holds its locks.
+///
+/// # Safety
+/// As the C library's: no memory is passed.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn posix_fallocate(
+    file: libc::c_int,
+    offset: libc::off_t,
+    length: libc::off_t,
+) -> libc::c_int {
+    if INTERRUPT.swap(false, Ordering::Relaxed) {
+        // SAFETY: the handler that is installed runs on this thread, before this returns.
+        unsafe { libc::raise(libc::SIGUSR1) };
+    }
+    // SAFETY: no memory is passed.
+    match unsafe { libc::fallocate(file, 0, offset, length) } {
+        0 => 0,
+        _ => std::io::Error::last_os_error().raw_os_error().unwrap_or(-1),
+    }
+}
+
+/// A signal handler calls `exit` while its thread holds the locks of the recording.
+#[test]
+fn a_signal_handler_may_exit_within_the_recording() {
+    const TEST: &str = "a_signal_handler_may_exit_within_the_recording";
+    extern "C" fn handler(_: libc::c_int) {
+        // SAFETY: ends the process. No lock but those of the recording is held where the signal is raised.
+        unsafe { libc::exit(0) };
+    }
+    extern "C" fn at_exit() {
+        assert_eq!(addresses(), []);
+        embed_symbols([Embedded::default()]);
+        note_exit(clock::nanoseconds());
+    }
+    if started() {
+        end_if_it_hangs();
+        let handler: extern "C" fn(libc::c_int) = handler;
+        // SAFETY: both are functions of this program.
+        unsafe {
+            libc::signal(libc::SIGUSR1, handler as libc::sighandler_t);
+            libc::atexit(at_exit);
+        }
+        INTERRUPT.store(true, Ordering::Relaxed);
+        for number in 0..1 << 20 {
+            allocate(1, number << 9);
+        }
+        unreachable!("the handler ends the process");
+    }
+    let scratch = Scratch::new();
+    scratch.run(TEST);
+    let recording = scratch.read();
+    // The end cannot be written.
+    assert_eq!((recording.end, &recording.problems), (End::Open, &vec![]));
+    assert!(recording.events.len() > 10_000);
 }
 
 /// All replace the same old file, and none the recording of another one.
