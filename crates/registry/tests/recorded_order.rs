@@ -35,11 +35,14 @@ fn an_address_that_appears_again_is_alive() {
     std::fs::remove_file(&path).unwrap();
     assert_eq!(recording.dropped, 2, "{:?}", recording.problems);
     assert!(matches!(recording.end, End::Exit { .. }));
-    let of_address = recording.events.iter().filter_map(|event| match event.what {
-        What::Allocated { address, .. } if address == ADDRESS => Some("allocated"),
-        What::Freed { address, .. } if address == ADDRESS => Some("freed"),
-        _ => None,
-    });
+    let of_address = recording
+        .events
+        .iter()
+        .filter_map(|event| match event.what {
+            What::Allocated { address, .. } if address == ADDRESS => Some("allocated"),
+            What::Freed { address, .. } if address == ADDRESS => Some("freed"),
+            _ => None,
+        });
     let of_address: Vec<&str> = of_address.collect();
     assert_eq!(of_address, ["allocated", "freed", "allocated"]);
 }
