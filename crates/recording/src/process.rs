@@ -6,6 +6,7 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::sync::{Mutex, OnceLock, TryLockError};
@@ -83,7 +84,8 @@ pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Starts the recording of this process. `definitions` says what the numbers in events mean.
+/// Starts the recording of this process. `definitions` says what the numbers in events mean. Where the file should be replaced
+/// and cannot be, standard error names the one that is written.
 ///
 /// # Errors
 /// There is one recording a process; the file cannot be created; this is a forked child.
@@ -97,6 +99,14 @@ pub fn start(options: &Options, definitions: &'static dyn Definitions) -> Result
         return Err(StartError::Already(writer.path().to_owned()));
     }
     let writer = Writer::create(options, definitions)?;
+    if options.replace && writer.path() != options.path {
+        let (wanted, path) = (options.path.display(), writer.path().display());
+        // Standard error may be closed.
+        let _ = writeln!(
+            std::io::stderr(),
+            "cuguard: {wanted} is in use or cannot be replaced; the recording is {path}"
+        );
+    }
     if WRITER.set(writer).is_ok() {
         // The child shares the mapped file: it would overwrite what this process records.
         write::on_fork(forked);
@@ -108,6 +118,9 @@ pub fn start(options: &Options, definitions: &'static dyn Definitions) -> Result
 extern "C" fn forked() {
     write::forked::mark();
     turn_off();
+    if let Some(writer) = WRITER.get() {
+        writer.release_in_child();
+    }
 }
 
 fn turn_off() {

@@ -206,6 +206,99 @@ fn a_forked_child_records_nothing() {
     assert_eq!(addresses, [0x1000, 0x3000]);
 }
 
+/// A child lives longer than the process, which ends without the end of its recording, or with it where the child was
+/// created without the handlers of `fork`.
+#[test]
+fn a_child_that_lives_longer_does_not_keep_the_file() {
+    const TEST: &str = "a_child_that_lives_longer_does_not_keep_the_file";
+    const CHILD: &str = "CHILD";
+    let wait_and_end = || {
+        let mut byte = 0_u8;
+        // SAFETY: reads to the end of the standard input, and ends the process.
+        unsafe {
+            libc::read(0, (&raw mut byte).cast(), 1);
+            libc::_exit(0);
+        }
+    };
+    if started() {
+        allocate(1, 0x1000);
+        match std::env::var(CHILD).as_deref() {
+            // SAFETY: the child calls nothing that needs other threads.
+            Ok("fork") => match unsafe { libc::fork() } {
+                0 => wait_and_end(),
+                // SAFETY: ends the process at once.
+                _ => unsafe { libc::_exit(0) },
+            },
+            // SAFETY: as `fork`, without its handlers; the child uses a copy of this stack.
+            Ok("clone") => {
+                match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
+                    0 => wait_and_end(),
+                    _ => note_exit(clock::nanoseconds()),
+                }
+            }
+            _ => assert_eq!(path().unwrap().as_os_str(), std::env::var_os(FILE).unwrap()),
+        }
+        return;
+    }
+    for way in ["fork", "clone"] {
+        let scratch = Scratch::new();
+        let mut command = scratch.command(TEST);
+        command.env(CHILD, way).stdin(Stdio::piped());
+        let mut first = command.stdout(Stdio::null()).spawn().unwrap();
+        let input = first.stdin.take();
+        assert!(first.wait().unwrap().success());
+        assert_eq!(scratch.read().events.len(), 1, "{way}");
+        let output = scratch.run(TEST);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert!(!err.contains("cuguard: "), "{err}");
+        // Ends the child.
+        drop(input);
+    }
+}
+
+/// Standard error names the recording that has another name.
+#[test]
+fn a_recording_with_another_name_is_announced() {
+    const TEST: &str = "a_recording_with_another_name_is_announced";
+    const KEEP: &str = "KEEP";
+    if let Some(file) = std::env::var_os(FILE) {
+        let replace = std::env::var_os(KEEP).is_none();
+        start(&Options::new(file).replace(replace), &Source).unwrap();
+        println!("recording");
+        // Until the test ends.
+        let _ = std::io::stdin().lines().next();
+        return note_exit(clock::nanoseconds());
+    }
+    let scratch = Scratch::new();
+    let mut first = scratch.command(TEST);
+    first.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut first = first.spawn().unwrap();
+    let mut lines = BufReader::new(first.stdout.as_mut().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("recording")));
+    // Where files that exist are kept, another name is what the caller wants.
+    for (keep, is_announced) in [(false, true), (true, false)] {
+        let mut second = scratch.command(TEST);
+        second.stdin(Stdio::null()).stdout(Stdio::null());
+        second.stderr(Stdio::piped());
+        if keep {
+            second.env(KEEP, "1");
+        }
+        let second = second.spawn().unwrap();
+        let other = Scratch(format!("{}.{}", scratch.0.display(), second.id()).into());
+        let output = second.wait_with_output().unwrap();
+        assert!(output.status.success() && other.0.exists(), "{output:?}");
+        let err = String::from_utf8_lossy(&output.stderr);
+        let line = format!(
+            "cuguard: {} is in use or cannot be replaced; the recording is {}\n",
+            scratch.0.display(),
+            other.0.display()
+        );
+        assert_eq!(err.contains(&line), is_announced, "{err}");
+    }
+    drop(first.stdin.take());
+    assert!(first.wait().unwrap().success());
+}
+
 /// Ends this process by a signal, where it hangs.
 fn end_if_it_hangs() {
     // SAFETY: sets the timer of the process; SIGALRM ends it.
