@@ -237,7 +237,7 @@ mod tests {
         // As where the umask removes all.
         let closed = folder.0.join("closed");
         fs::create_dir(&closed).unwrap();
-        fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
         set_mode(&closed, user(), 0o700).unwrap();
         assert_eq!(
             fs::metadata(&closed).unwrap().permissions().mode() & 0o777,
