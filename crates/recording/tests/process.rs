@@ -229,9 +229,10 @@ fn a_child_that_lives_longer_does_not_keep_the_file() {
                 // SAFETY: ends the process at once.
                 _ => unsafe { libc::_exit(0) },
             },
-            // SAFETY: as `fork`, without its handlers; the child uses a copy of this stack.
             Ok("clone") => {
-                match unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } {
+                // SAFETY: as `fork`, without its handlers; the child uses a copy of this stack.
+                let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+                match child {
                     0 => wait_and_end(),
                     _ => note_exit(clock::nanoseconds()),
                 }
