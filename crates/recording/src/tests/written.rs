@@ -92,14 +92,14 @@ impl Threads {
     }
 }
 
-/// Reads a file. Pairs of events are recorded before every eleventh read, in turn, and between the first copy and the second one, or
+/// Reads a file. Pairs of events are recorded before every fifth read, in turn, and between the first copy and the second one, or
 /// not.
 /// Returns how many reads there are.
 fn interrupt_reads(options: impl Fn(&Scratch) -> Options, before: u64, more: u64) -> u32 {
     let mut at = 0;
     while [false, true].map(|twice| interrupt_read(&options, before, more, at, twice)) != [false; 2]
     {
-        at += 11;
+        at += 5;
     }
     at
 }
