@@ -2,6 +2,7 @@
 //! which is this test program.
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -373,4 +374,38 @@ fn sockets_of_killed_processes_are_removed() {
     assert!(next.wait().unwrap().success());
     assert_eq!(fs::read_dir(folder.join("cuguard")).unwrap().count(), 0);
     let _ = fs::remove_dir_all(folder);
+}
+
+/// Another user could replace the folder of the socket, and a link would be there when its mode is set.
+#[test]
+fn a_runtime_folder_that_others_can_change_is_not_used() {
+    let folder = env::temp_dir().join(format!("cuguard-live-shared-{}", std::process::id()));
+    let is_used = || {
+        let mut child = Command::new(env::current_exe().unwrap());
+        child
+            .args(["child", "--exact", "--nocapture"])
+            .env(ROLE, "")
+            .env("CUGUARD_DRIVER", "sim")
+            .env("XDG_RUNTIME_DIR", &folder)
+            .env("LEAK_REPORT", "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        assert!(child.status().unwrap().success());
+        folder.join("cuguard").exists()
+    };
+    let set_mode = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
+    fs::create_dir_all(&folder).unwrap();
+    set_mode(0o777);
+    assert!(!is_used());
+    set_mode(0o700);
+    match chown(&folder, Some(1), None) {
+        Ok(()) => {
+            assert!(!is_used());
+            chown(&folder, Some(0), None).unwrap();
+        }
+        Err(error) => println!("not run for a folder of another user: {error}"),
+    }
+    assert!(is_used());
+    fs::remove_dir_all(folder).unwrap();
 }

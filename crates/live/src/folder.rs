@@ -1,10 +1,12 @@
 //! Where sockets are: `$XDG_RUNTIME_DIR/cuguard`, or `/tmp/cuguard-UID`. The folder belongs to the user and has mode 0700: no other user
-//! but root can open a socket in it, or put one there.
+//! but root can open a socket in it, or put one there. Nor can one replace it: a server does not use `$XDG_RUNTIME_DIR` where it
+//! belongs to another user, as under `sudo -E`, or others can write to it.
 
 use std::ffi::OsString;
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -44,11 +46,39 @@ pub(crate) fn processes(path: &Path) -> Vec<u32> {
     names.filter_map(|name| process_of(&name)).collect()
 }
 
+/// `XDG_RUNTIME_DIR`, if it is a folder of the user that no other user can write to.
+pub(crate) fn own_runtime(runtime: Option<OsString>, user: u32) -> Option<OsString> {
+    runtime.filter(|path| {
+        // A link may be changed.
+        fs::symlink_metadata(path)
+            .is_ok_and(|info| info.is_dir() && info.uid() == user && info.mode() & 0o022 == 0)
+    })
+}
+
+/// Sets the mode of a file of the user, without following a link in its place.
+pub(crate) fn set_mode(path: &Path, user: u32, mode: u32) -> io::Result<()> {
+    let flags = libc::O_PATH | libc::O_NOFOLLOW;
+    let file = OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
+    let info = file.metadata()?;
+    if info.uid() != user || info.is_symlink() {
+        return Err(io::ErrorKind::PermissionDenied.into());
+    }
+    if info.mode() & 0o777 == mode {
+        return Ok(());
+    }
+    // A socket, and a folder without the right to read it, can be opened in no other way; `fchmod` refuses such descriptors.
+    let by_number = format!("/proc/self/fd/{}", file.as_raw_fd());
+    fs::set_permissions(by_number, fs::Permissions::from_mode(mode))
+}
+
 /// Creates the folder, unless it exists, and checks it.
 pub(crate) fn prepare(path: &Path, user: u32) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(path) {
         // The umask may have removed bits.
-        Ok(()) => fs::set_permissions(path, fs::Permissions::from_mode(0o700))?,
+        Ok(()) => set_mode(path, user, 0o700)?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(error),
     }
@@ -100,7 +130,9 @@ mod tests {
     use std::os::unix::net::UnixListener;
     use std::path::PathBuf;
 
-    use super::{candidates, check, prepare, process_of, socket_name, sweep};
+    use super::{
+        candidates, check, own_runtime, prepare, process_of, set_mode, socket_name, sweep,
+    };
 
     /// A folder that is removed with this value.
     struct Folder(PathBuf);
@@ -163,6 +195,54 @@ mod tests {
         fs::set_permissions(&own, fs::Permissions::from_mode(0o750)).unwrap();
         let error = prepare(&own, user()).unwrap_err().to_string();
         assert!(error.ends_with("can be opened by other users"), "{error}");
+    }
+
+    #[test]
+    fn a_runtime_folder_that_others_can_change_is_not_used() {
+        let folder = Folder::new("runtime");
+        let (own, link) = (folder.0.join("own"), folder.0.join("link"));
+        fs::create_dir(&own).unwrap();
+        symlink(&own, &link).unwrap();
+        let is_used = |path: &PathBuf, user| own_runtime(Some(path.into()), user).is_some();
+        for (mode, used) in [
+            (0o700, true),
+            (0o755, true),
+            (0o775, false),
+            (0o1777, false),
+        ] {
+            fs::set_permissions(&own, fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(is_used(&own, user()), used, "{mode:o}");
+        }
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).unwrap();
+        // As root with the variable of another user.
+        assert!(!is_used(&own, user() + 1));
+        assert!(!is_used(&link, user()));
+        assert!(!is_used(&folder.0.join("missing"), user()));
+        assert_eq!(own_runtime(None, user()), None);
+    }
+
+    #[test]
+    fn modes_are_set_and_links_are_not_followed() {
+        let folder = Folder::new("mode");
+        let (socket, link) = (folder.0.join("socket"), folder.0.join("link"));
+        let _listener = UnixListener::bind(&socket).unwrap();
+        symlink(&socket, &link).unwrap();
+        let mode = || fs::metadata(&socket).unwrap().permissions().mode() & 0o777;
+        let before = mode();
+        assert!(set_mode(&link, user(), 0o600).is_err());
+        assert!(set_mode(&socket, user() + 1, 0o600).is_err());
+        assert_eq!(mode(), before);
+        set_mode(&socket, user(), 0o600).unwrap();
+        assert_eq!(mode(), 0o600);
+        // As where the umask removes all.
+        let closed = folder.0.join("closed");
+        fs::create_dir(&closed).unwrap();
+        fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+        set_mode(&closed, user(), 0o700).unwrap();
+        assert_eq!(
+            fs::metadata(&closed).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::env;
 use std::ffi::c_int;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -125,8 +124,9 @@ fn bind() -> io::Result<(UnixListener, PathBuf)> {
     // SAFETY: always succeeds.
     let user = unsafe { libc::geteuid() };
     let mut refused = None;
-    for path in folder::candidates(env::var_os("XDG_RUNTIME_DIR"), user) {
-        match folder::prepare(&path, user).and_then(|()| bind_in(&path)) {
+    let runtime = folder::own_runtime(env::var_os("XDG_RUNTIME_DIR"), user);
+    for path in folder::candidates(runtime, user) {
+        match folder::prepare(&path, user).and_then(|()| bind_in(&path, user)) {
             Ok(bound) => {
                 folder::sweep(&path);
                 return Ok(bound);
@@ -137,7 +137,7 @@ fn bind() -> io::Result<(UnixListener, PathBuf)> {
     Err(refused.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
 }
 
-fn bind_in(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
+fn bind_in(folder: &Path, user: u32) -> io::Result<(UnixListener, PathBuf)> {
     for server in 0..folder::SERVERS {
         let path = folder.join(folder::socket_name(std::process::id(), server));
         let bound = UnixListener::bind(&path).or_else(|error| {
@@ -150,7 +150,8 @@ fn bind_in(folder: &Path) -> io::Result<(UnixListener, PathBuf)> {
         });
         match bound {
             Ok(listener) => {
-                std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+                // No other user can open its folder: without /proc it stays as the umask makes it.
+                let _ = folder::set_mode(&path, user, 0o600);
                 listener.set_nonblocking(true)?;
                 return Ok((listener, path));
             }

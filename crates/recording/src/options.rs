@@ -27,8 +27,8 @@ pub enum Policy {
     All,
     /// The last events are kept: the oldest chunk is overwritten. Stacks and names are kept.
     Last,
-    /// From the limit on, an allocation that the same thread frees soon is left out; others are kept. At twice the limit
-    /// the recording ends.
+    /// From the limit on, an allocation that the same thread frees within 100 ms is left out, unless many others come in
+    /// between; others are kept. At twice the limit the recording ends.
     Aggregate,
 }
 

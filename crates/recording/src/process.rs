@@ -6,6 +6,7 @@
 //! ```
 
 use std::cell::{Cell, RefCell};
+use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering, compiler_fence};
 use std::sync::{Mutex, OnceLock, TryLockError};
@@ -37,8 +38,12 @@ struct Own(Option<Cursor>);
 
 impl Drop for Own {
     fn drop(&mut self) {
-        let _busy = Busy::enter();
-        self.0 = None;
+        let cursor = self.0.take();
+        // A signal handler calls `exit` while the thread is within this crate: it may hold the lock that a cursor needs.
+        let Some(_busy) = Busy::enter() else {
+            return std::mem::forget(cursor);
+        };
+        drop(cursor);
     }
 }
 
@@ -79,7 +84,8 @@ pub fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
-/// Starts the recording of this process. `definitions` says what the numbers in events mean.
+/// Starts the recording of this process. `definitions` says what the numbers in events mean. Where the file should be replaced
+/// and cannot be, standard error names the one that is written.
 ///
 /// # Errors
 /// There is one recording a process; the file cannot be created; this is a forked child.
@@ -93,6 +99,14 @@ pub fn start(options: &Options, definitions: &'static dyn Definitions) -> Result
         return Err(StartError::Already(writer.path().to_owned()));
     }
     let writer = Writer::create(options, definitions)?;
+    if options.replace && writer.path() != options.path {
+        let (wanted, path) = (options.path.display(), writer.path().display());
+        // Standard error may be closed.
+        let _ = writeln!(
+            std::io::stderr(),
+            "cuguard: {wanted} is in use or cannot be replaced; the recording is {path}"
+        );
+    }
     if WRITER.set(writer).is_ok() {
         // The child shares the mapped file: it would overwrite what this process records.
         write::on_fork(forked);
@@ -104,6 +118,9 @@ pub fn start(options: &Options, definitions: &'static dyn Definitions) -> Result
 extern "C" fn forked() {
     write::forked::mark();
     turn_off();
+    if let Some(writer) = WRITER.get() {
+        writer.release_in_child();
+    }
 }
 
 fn turn_off() {
@@ -223,10 +240,13 @@ pub fn record_label(label: &Label) {
     }
 }
 
-/// The addresses in all stacks so far, in order, if [`Options::keep_addresses`] is set.
+/// The addresses in all stacks so far, in order, if [`Options::keep_addresses`] is set. None in a signal handler that
+/// interrupts the recording of an event.
 #[must_use]
 pub fn addresses() -> Vec<u64> {
-    let _busy = Busy::enter();
+    let Some(_busy) = Busy::enter() else {
+        return Vec::new();
+    };
     writer().map(Writer::addresses).unwrap_or_default()
 }
 
@@ -235,16 +255,21 @@ pub fn embed_symbols(symbols: impl IntoIterator<Item = Embedded>) {
     if let Some(writer) = writer() {
         // Collected first: resolving may allocate and record.
         let symbols: Vec<Embedded> = symbols.into_iter().collect();
-        let _busy = Busy::enter();
+        let Some(_busy) = Busy::enter() else {
+            return;
+        };
         writer.symbols(symbols.into_iter());
     }
 }
 
-/// The process exits, at this time of [`cuguard_sync::clock`]: the recording ends.
+/// The process exits, at this time of [`cuguard_sync::clock`]: the recording ends. In a signal handler that interrupts the
+/// recording of an event, the end is not written.
 pub fn note_exit(time: u64) {
     if let Some(writer) = writer() {
         turn_off();
-        let _busy = Busy::enter();
+        let Some(_busy) = Busy::enter() else {
+            return;
+        };
         writer.exit(time);
     }
 }

@@ -2,6 +2,7 @@
 
 mod files;
 mod limits;
+mod written;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -1,115 +1,21 @@
-//! The recording of a process, in real processes: killed, forked, with threads, with a file that cannot grow.
+//! The recording of a process, in real processes: killed, with threads, with a file that is in use or cannot grow.
 //!
 //! Each test runs itself again as a child, which records.
 
-#![allow(unsafe_code, reason = "forks, and sets limits of the process")]
+#![allow(unsafe_code, reason = "sets limits of the process")]
+
+mod support;
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::process::Stdio;
 
 use cuguard_recording::{
-    Definitions, Embedded, End, Event, Frame, Kind, Options, Recording, Site, StackDefinition,
-    What, addresses, embed_symbols, is_on, note_exit, path, record, register_foreign, start,
+    Embedded, End, Event, Frame, Options, Recording, Site, What, addresses, embed_symbols, is_on,
+    note_exit, path, record, register_foreign, start,
 };
 use cuguard_sync::clock;
 
-/// Where the file of a child is, by this variable.
-const FILE: &str = "RECORDING";
-
-struct Source;
-
-impl Definitions for Source {
-    fn kinds(&self) -> Vec<Kind> {
-        vec![Kind {
-            name: "device".to_owned(),
-            on_device: true,
-            is_memory: true,
-        }]
-    }
-
-    fn stack(&self, id: u32) -> Option<StackDefinition> {
-        static FRAMES: [usize; 2] = [0x10_0000, 7 | 1 << 63];
-        Some(StackDefinition {
-            site: None,
-            type_name: "u8",
-            frames: if id == 9 { &FRAMES } else { &FRAMES[..1] },
-        })
-    }
-
-    fn name(&self, id: u32) -> Option<String> {
-        Some(format!("thread {id}"))
-    }
-}
-
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("cuguard-process-{}-{number}.cgr", std::process::id());
-        Self(std::env::temp_dir().join(name))
-    }
-
-    fn command(&self, test: &str) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", test, "--nocapture"]);
-        command.env(FILE, &self.0);
-        command
-    }
-
-    fn run(&self, test: &str) -> Output {
-        let output = self.command(test).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-        output
-    }
-
-    fn read(&self) -> Recording {
-        Recording::open(&self.0).unwrap()
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
-/// In a child, starts its recording.
-fn started() -> bool {
-    let Some(file) = std::env::var_os(FILE) else {
-        return false;
-    };
-    start(&Options::new(file).keep_addresses(true), &Source).unwrap();
-    assert!(is_on());
-    true
-}
-
-fn allocate(thread: u32, address: u64) {
-    let what = What::Allocated {
-        kind: 0,
-        address,
-        bytes: 512,
-        stack: 1 + address as u32 % 3,
-        stream: 0,
-        context: 1,
-        label: 0,
-    };
-    let time = clock::nanoseconds();
-    record(&Event { time, thread, what });
-}
-
-fn free(thread: u32, address: u64) {
-    let what = What::Freed {
-        kind: 0,
-        address,
-        context: 1,
-    };
-    let time = clock::nanoseconds();
-    record(&Event { time, thread, what });
-}
+use support::{FILE, Scratch, Source, allocate, free, started};
 
 #[test]
 fn a_process_that_is_killed_leaves_all_that_it_recorded() {
@@ -171,143 +77,47 @@ fn a_process_that_is_killed_leaves_all_that_it_recorded() {
     }
 }
 
+/// Standard error names the recording that has another name.
 #[test]
-fn a_forked_child_records_nothing() {
-    const TEST: &str = "a_forked_child_records_nothing";
-    if started() {
-        allocate(1, 0x1000);
-        // SAFETY: the child calls nothing that needs other threads, and ends by `_exit`.
-        match unsafe { libc::fork() } {
-            0 => {
-                let was_on = is_on();
-                free(1, 0x1000);
-                allocate(1, 0x2000);
-                // SAFETY: ends the process at once.
-                unsafe { libc::_exit(i32::from(was_on)) };
-            }
-            child => {
-                let mut status = 0;
-                // SAFETY: a child of this process, and a variable to write to.
-                unsafe { libc::waitpid(child, &raw mut status, 0) };
-                assert_eq!(status, 0, "it was on in the child");
-            }
-        }
-        allocate(1, 0x3000);
+fn a_recording_with_another_name_is_announced() {
+    const TEST: &str = "a_recording_with_another_name_is_announced";
+    const KEEP: &str = "KEEP";
+    if let Some(file) = std::env::var_os(FILE) {
+        let replace = std::env::var_os(KEEP).is_none();
+        start(&Options::new(file).replace(replace), &Source).unwrap();
+        println!("recording");
+        // Until the test ends.
+        let _ = std::io::stdin().lines().next();
         return note_exit(clock::nanoseconds());
     }
     let scratch = Scratch::new();
-    scratch.run(TEST);
-    let recording = scratch.read();
-    let address = |event: &Event| match event.what {
-        What::Allocated { address, .. } => address,
-        other => panic!("{other:?}"),
-    };
-    let addresses: Vec<u64> = recording.events.iter().map(address).collect();
-    assert_eq!(addresses, [0x1000, 0x3000]);
-}
-
-/// Ends this process by a signal, where it hangs.
-fn end_if_it_hangs() {
-    // SAFETY: sets the timer of the process; SIGALRM ends it.
-    unsafe { libc::alarm(100) };
-}
-
-/// The child has the cursor of the forking thread, and the locks of threads that it does not have.
-#[test]
-fn a_forked_child_exits_whatever_other_threads_do() {
-    const TEST: &str = "a_forked_child_exits_whatever_other_threads_do";
-    if started() {
-        allocate(1, 0x1000);
-        let stop = std::sync::atomic::AtomicBool::new(false);
-        let mut hanging = 0;
-        std::thread::scope(|scope| {
-            let busy = || {
-                // Each new chunk is mapped under the lock of the file.
-                while !stop.load(Ordering::Relaxed) {
-                    allocate(2, 0x2000);
-                }
-            };
-            (0..3).for_each(|_| drop(scope.spawn(busy)));
-            for _ in 0..300 {
-                // SAFETY: the child drops what belongs to its thread, and ends.
-                let child = unsafe { libc::fork() };
-                if child == 0 {
-                    // SAFETY: a child that hangs ends by the signal.
-                    unsafe { libc::alarm(20) };
-                    // SAFETY: drops the locals of this thread, and ends the process.
-                    unsafe { libc::exit(0) };
-                }
-                let mut status = 0;
-                // SAFETY: a child of this process, and a variable to write to.
-                unsafe { libc::waitpid(child, &raw mut status, 0) };
-                if status != 0 {
-                    hanging += 1;
-                    break;
-                }
-            }
-            stop.store(true, Ordering::Relaxed);
-        });
-        assert_eq!(hanging, 0, "a child hangs");
-        return note_exit(clock::nanoseconds());
-    }
-    Scratch::new().run(TEST);
-}
-
-/// A signal handler records, also where it interrupts the recording of an event on its own thread.
-#[test]
-fn signal_handlers_do_not_wait_for_their_own_thread() {
-    const TEST: &str = "signal_handlers_do_not_wait_for_their_own_thread";
-    static BEGUN: AtomicU32 = AtomicU32::new(0);
-    // Counted when all is recorded: the handler may run on another thread, while this one ends the recording.
-    static HANDLED: AtomicU32 = AtomicU32::new(0);
-    extern "C" fn handler(_: libc::c_int) {
-        let number = BEGUN.fetch_add(1, Ordering::Relaxed);
-        // A new name each time.
-        allocate(1_000_000 + number, u64::from(number) << 9);
-        HANDLED.fetch_add(1, Ordering::Release);
-    }
-    if started() {
-        end_if_it_hangs();
-        let interval = libc::timeval {
-            tv_sec: 0,
-            tv_usec: 100,
-        };
-        let timer = libc::itimerval {
-            it_interval: interval,
-            it_value: interval,
-        };
-        let handler: extern "C" fn(libc::c_int) = handler;
-        // SAFETY: the handler uses what the interrupted thread uses within `record` alone; the structure is valid.
-        unsafe {
-            libc::signal(libc::SIGVTALRM, handler as libc::sighandler_t);
-            libc::setitimer(libc::ITIMER_VIRTUAL, &raw const timer, std::ptr::null_mut());
+    let mut first = scratch.command(TEST);
+    first.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut first = first.spawn().unwrap();
+    let mut lines = BufReader::new(first.stdout.as_mut().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("recording")));
+    // Where files that exist are kept, another name is what the caller wants.
+    for (keep, is_announced) in [(false, true), (true, false)] {
+        let mut second = scratch.command(TEST);
+        second.stdin(Stdio::null()).stdout(Stdio::null());
+        second.stderr(Stdio::piped());
+        if keep {
+            second.env(KEEP, "1");
         }
-        let mut number = 1;
-        while HANDLED.load(Ordering::Acquire) < 200 {
-            allocate(number, u64::from(number) << 9);
-            number = number % 900_000 + 1;
-        }
-        // SAFETY: the signal is ignored from now on.
-        unsafe { libc::signal(libc::SIGVTALRM, libc::SIG_IGN) };
-        return note_exit(clock::nanoseconds());
+        let second = second.spawn().unwrap();
+        let other = Scratch(format!("{}.{}", scratch.0.display(), second.id()).into());
+        let output = second.wait_with_output().unwrap();
+        assert!(output.status.success() && other.0.exists(), "{output:?}");
+        let err = String::from_utf8_lossy(&output.stderr);
+        let line = format!(
+            "cuguard: {} is in use or cannot be replaced; the recording is {}\n",
+            scratch.0.display(),
+            other.0.display()
+        );
+        assert_eq!(err.contains(&line), is_announced, "{err}");
     }
-    let scratch = Scratch::new();
-    scratch.run(TEST);
-    let recording = scratch.read();
-    // Each is recorded or counted.
-    let is_of_handler = |event: &&Event| {
-        recording.names[event.thread as usize]
-            .strip_prefix("thread ")
-            .and_then(|number| number.parse().ok())
-            .is_some_and(|number: u32| number >= 1_000_000)
-    };
-    let recorded = recording.events.iter().filter(is_of_handler).count() as u64;
-    assert!(
-        recorded + recording.lost >= 200,
-        "{recorded}, {}",
-        recording.lost
-    );
-    assert_eq!(recording.dropped, 0);
+    drop(first.stdin.take());
+    assert!(first.wait().unwrap().success());
 }
 
 /// All replace the same old file, and none the recording of another one.

@@ -169,12 +169,12 @@ pub(crate) fn freed(own: u32, key: Key, record: &Record) {
     freed_at(own, key, record, clock::nanoseconds());
 }
 
-/// A record was removed, because its address appears again: it was freed at an unknown time before `time`. Call this
-/// before the event of the new record, on the same thread: of two events at one time the first comes first.
+/// A record was removed, because its address appears again: it was freed at an unknown time before `time`, which is that of
+/// the new record. Readers order events by time, and those at one time by chunk: the two may be in any chunks.
 #[cold]
 #[inline(never)]
 pub(crate) fn replaced(own: u32, key: Key, record: &Record, time: u64) {
-    freed_at(own, key, record, time);
+    freed_at(own, key, record, time.saturating_sub(1));
 }
 
 /// A record was removed, because its context ended, or a teardown freed it.

@@ -1,6 +1,7 @@
 //! Files as runs: recordings, and leak reports in JSON.
 
-use std::fs;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use cuguard_recording::{ReadError, Recording};
@@ -26,19 +27,23 @@ const MAGIC: &[u8] = b"CUGUARDR";
 /// The file cannot be read, or is neither a recording nor a report. What is broken inside of one is listed in
 /// [`Run::problems`].
 pub fn open(path: &Path, options: &SymbolOptions) -> Result<Vec<Run>, ViewError> {
-    let bytes = fs::read(path).map_err(|error| ViewError::Read {
+    let failed = |error| ViewError::Read {
         path: path.to_owned(),
         error,
-    })?;
+    };
+    let mut file = File::open(path).map_err(failed)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed)?;
     let source = path.display().to_string();
     let foreign = |why: String| ViewError::Foreign {
         path: path.to_owned(),
         why,
     };
     if bytes.starts_with(MAGIC) {
-        let recording = Recording::read(&bytes).map_err(|error| foreign(error.to_string()))?;
-        // Events need more memory than the file: both at once are not needed.
-        drop(bytes);
+        let recording = Recording::read_file(&file, bytes).map_err(|error| match error {
+            ReadError::Io(error) => failed(error),
+            error => foreign(error.to_string()),
+        })?;
         return Ok(vec![recorded(recording, source, options)]);
     }
     read_reports(&bytes, &source).map_err(|error| {

@@ -7,9 +7,11 @@ use super::error::ReadError;
 use crate::data::{Embedded, End, Event, Frame, Kind, Recording, Stack, What};
 use crate::definition::Definition;
 
-/// Reads a recording.
-pub(super) fn read(bytes: &[u8]) -> Result<Recording, ReadError> {
-    let raw = chunks::read(bytes)?;
+/// Reads a recording, with the events up to a time.
+pub(super) fn read(bytes: &[u8], until: u64) -> Result<Recording, ReadError> {
+    let mut raw = chunks::read(bytes)?;
+    raw.events.retain(|event| event.time <= until);
+    raw.labels.retain(|(time, ..)| *time <= until);
     let mut recording = Recording {
         meta: raw.meta.clone(),
         stacks: vec![Stack::default()],

@@ -109,3 +109,27 @@ fn aggregation_ends_at_twice_the_limit() {
     );
     assert_eq!(recording.end, End::Open);
 }
+
+/// Thread 7 frees what it allocated, sooner and later. Nothing else needs the slots.
+#[test]
+fn beyond_the_limit_long_lived_allocations_are_kept() {
+    const SECOND: u64 = 1_000_000_000;
+    let scratch = Scratch::new();
+    let limit = 8 * u64::from(MIN_CHUNK_SIZE);
+    let options = scratch.options().limit(limit, Policy::Aggregate);
+    let mut events = pairs(10_000);
+    let lifetimes = [SECOND / 100, SECOND / 10, SECOND / 10 + 1, 60 * SECOND];
+    for (number, lifetime) in (1..).zip(lifetimes) {
+        let (begin, address) = (number * 100 * SECOND, number << 32);
+        events.push(allocated(begin, address));
+        events.push(freed(begin + lifetime, address));
+    }
+    let recording = round_trip(&events, &options, &scratch);
+    assert_eq!(
+        recording.events.len() as u64 + recording.dropped,
+        events.len() as u64
+    );
+    let read = resolved(&recording);
+    let expected = expected(&events[events.len() - 4..]);
+    assert_eq!(read[read.len() - 4..], expected);
+}

@@ -2,7 +2,7 @@
 
 use super::file::{Chunk, NoChunk};
 use super::forked;
-use super::pending::Pending;
+use super::pending::{Pending, SHORT};
 use super::writer::Writer;
 use crate::data::{Event, What};
 use crate::event::{Encoded, State};
@@ -84,10 +84,19 @@ impl Cursor {
                 }
                 Ok(())
             }
-            What::Freed { kind, address, .. }
-                if created.is_some_and(|created| pending.remove(kind, address, created)) =>
-            {
-                Ok(())
+            What::Freed { kind, address, .. } => {
+                let own = created.and_then(|created| pending.find(kind, address, created));
+                if let Some(allocated) = own {
+                    if event.time.saturating_sub(allocated.time) <= SHORT {
+                        pending.leave_out(kind, address);
+                        return Ok(());
+                    }
+                    self.append(&allocated)?;
+                    if let Some(pending) = &mut self.pending {
+                        pending.remove(kind, address);
+                    }
+                }
+                self.append(event)
             }
             _ => self.append(event),
         }

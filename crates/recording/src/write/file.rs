@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::create;
-use super::mapped;
+use super::{mapped, ranges};
 use crate::format::{self, chunk, header};
 use crate::options::{Options, Policy};
 
@@ -88,6 +89,8 @@ struct Retired {
 struct Inner {
     /// Used only while it is this file: see [`Inner::check_descriptor`].
     file: File,
+    /// Its number, for forked children.
+    descriptor: &'static AtomicI32,
     /// Device and inode.
     identity: (u64, u64),
     path: PathBuf,
@@ -114,6 +117,9 @@ struct Inner {
 #[derive(Debug)]
 pub(super) struct ChunkFile {
     inner: Mutex<Inner>,
+    /// The descriptor of the file, and its device and inode: a forked child cannot lock.
+    descriptor: &'static AtomicI32,
+    identity: (u64, u64),
     /// In the header.
     lost: &'static AtomicU64,
     chunk_size: u64,
@@ -139,8 +145,11 @@ impl ChunkFile {
         header[header::VERSION..][..4].copy_from_slice(&format::VERSION.to_le_bytes());
         header[..8].copy_from_slice(format::MAGIC);
         let (header, rest) = header.split_at_mut(header::LOST);
+        let identity = identity(&file)?;
+        let descriptor: &'static AtomicI32 = Box::leak(Box::new(AtomicI32::new(file.as_raw_fd())));
         let inner = Inner {
-            identity: identity(&file)?,
+            descriptor,
+            identity,
             // The program may change its folder.
             path: std::path::absolute(&path)?,
             file,
@@ -158,6 +167,8 @@ impl ChunkFile {
         };
         let file = Self {
             inner: Mutex::new(inner),
+            descriptor,
+            identity,
             lost: mapped::counter(rest),
             chunk_size,
             limit: if options.limit == 0 {
@@ -240,6 +251,13 @@ impl ChunkFile {
         mapped::add(self.lost, 1);
     }
 
+    /// Releases the file in a forked child, which may live longer than this process: the next one that records would find
+    /// it in use. Async-signal-safe.
+    pub(super) fn release_in_child(&self) {
+        ranges::mapped_ranges().for_each(mapped::detach);
+        mapped::close(self.descriptor.load(Ordering::Relaxed), self.identity);
+    }
+
     /// Ends the recording: no chunk is handed out any more, and the file loses what was not used.
     pub(super) fn close(&self) {
         let mut inner = self.lock();
@@ -249,6 +267,7 @@ impl ChunkFile {
             // Beyond all chunks that were handed out. A longer file is as good.
             if inner.check_descriptor().is_ok() {
                 let _ = inner.file.set_len(inner.used);
+                mapped::unlock(&inner.file);
             }
         }
     }
@@ -286,6 +305,7 @@ impl Inner {
             return Err(io::Error::new(io::ErrorKind::NotFound, text));
         }
         let _ = mapped::lock(&file);
+        self.descriptor.store(file.as_raw_fd(), Ordering::Relaxed);
         // Not closed: the number is of a file of the program.
         std::mem::forget(std::mem::replace(&mut self.file, file));
         Ok(())

@@ -8,7 +8,8 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -158,6 +159,44 @@ pub(super) fn lock(file: &File) -> io::Result<()> {
     match unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Ends a [`lock`]. A process that was cloned from this one would keep it otherwise: it belongs to the open file.
+pub(super) fn unlock(file: &File) {
+    // SAFETY: the descriptor is open for as long as `file` is borrowed; no memory is passed.
+    unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
+}
+
+/// In a forked child: replaces a part of the file that [`map`] returned by memory of the child. The mapping would keep the
+/// file open, and so the lock of the parent, for as long as the child runs. Async-signal-safe.
+pub(super) fn detach(addresses: Range<usize>) {
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
+    // SAFETY: the whole of a mapping of this library, which lasts until the process ends. It stays readable and writable: the
+    // fork may have been in a signal handler that interrupted a write, which then ends in memory of the child. Its
+    // bytes become zero, and bytes have no invalid values.
+    unsafe {
+        libc::mmap(
+            addresses.start as *mut _,
+            addresses.len(),
+            access,
+            kind,
+            -1,
+            0,
+        )
+    };
+}
+
+/// In a forked child: closes a descriptor of the parent's recording, if it is still this file. Async-signal-safe.
+pub(super) fn close(number: RawFd, (device, inode): (u64, u64)) {
+    // SAFETY: plain data, for which zero is valid.
+    let mut status: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `status` is valid for writing.
+    let code = unsafe { libc::fstat(number, &raw mut status) };
+    if code == 0 && (status.st_dev, status.st_ino) == (device, inode) {
+        // SAFETY: a descriptor of this library, which does not use it in a forked child.
+        unsafe { libc::close(number) };
     }
 }
 

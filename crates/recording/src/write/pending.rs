@@ -1,15 +1,18 @@
 //! Allocations that may be short-lived, from the size limit on by the policy `aggregate`.
 //!
 //! Each thread has a chunk with a table of its newest allocations, indexed by a hash of the address. A free that finds its
-//! allocation there removes it: neither is written as an event. An allocation whose place is needed for another one is
-//! written as an event then, with the time at which it happened. The table is in the file, so that what is alive is not
-//! lost when the process ends.
+//! allocation there within [`SHORT`] removes it: neither is written as an event. An allocation that is freed later, or whose
+//! place is needed for another one, is written as an event then, with the time at which it happened. The table is in the
+//! file, so that what is alive is not lost when the process ends.
 
 use super::file::Chunk;
 use super::mapped;
 use crate::data::{Event, What};
 use crate::format::{chunk, u64_at};
 use crate::slot::{self, SLOT};
+
+/// Allocations that live longer, in nanoseconds, are not left out.
+pub(super) const SHORT: u64 = 100_000_000;
 
 /// The newest allocations of a thread.
 #[derive(Debug)]
@@ -43,26 +46,30 @@ impl Pending {
         mapped::commit_wide(slot, 0, event.time.saturating_add(1));
     }
 
-    /// Removes an allocation that is freed. Returns whether it was here.
+    /// An allocation that is freed, if it is here.
     ///
     /// `created` is its time: an older one may be here whose free, by another thread, is an event.
-    pub(super) fn remove(&mut self, kind: u8, address: u64, created: u64) -> bool {
-        let wanted = |event: Event| is_of(&event, kind, address, created);
-        let slot = self.slot(kind, address);
-        if !slot::read(slot).is_some_and(wanted) {
-            return false;
-        }
-        mapped::commit_wide(slot, 0, 0);
+    pub(super) fn find(&mut self, kind: u8, address: u64, created: u64) -> Option<Event> {
+        let occupant = self.occupant(kind, address);
+        occupant.filter(|event| is_of(event, kind, address, created))
+    }
+
+    /// Empties the slot of an allocation, which is an event from now on.
+    pub(super) fn remove(&mut self, kind: u8, address: u64) {
+        mapped::commit_wide(self.slot(kind, address), 0, 0);
+    }
+
+    /// Removes an allocation with its free: neither becomes an event.
+    pub(super) fn leave_out(&mut self, kind: u8, address: u64) {
+        self.remove(kind, address);
         let bytes = &mut self.chunk.bytes;
         let left_out = u64_at(bytes, chunk::LEFT_OUT).unwrap_or_default() + 2;
         mapped::commit_wide(bytes, chunk::LEFT_OUT, left_out);
-        true
     }
 
     /// Names an allocation that is here. Returns whether it was.
     pub(super) fn label(&mut self, kind: u8, address: u64, created: u64, new: u32) -> bool {
-        let occupant = self.occupant(kind, address);
-        let Some(mut event) = occupant.filter(|event| is_of(event, kind, address, created)) else {
+        let Some(mut event) = self.find(kind, address, created) else {
             return false;
         };
         if let What::Allocated { label, .. } = &mut event.what {

@@ -66,6 +66,11 @@ impl Writer {
         &self.path
     }
 
+    /// Releases the file in a forked child. Async-signal-safe.
+    pub(crate) fn release_in_child(&self) {
+        self.file.release_in_child();
+    }
+
     /// A time of the clock, since the begin of the recording.
     #[inline]
     pub(crate) fn since_begin(&self, time: u64) -> u64 {
