@@ -22,4 +22,5 @@ mod report;
 mod search;
 mod shortage;
 mod state;
+mod thread_end;
 mod turn;

@@ -16,6 +16,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(10);
 /// How often a thread looks at the turn before it looks at the clock.
 const LOOKS: u32 = 64;
+/// How often it looks at the clock before it lets others run meanwhile: some 20 µs. The holder may have lost its processor.
+const SPINS: u32 = 16;
 
 /// In place of the only thread: there are several.
 const SEVERAL: usize = usize::MAX;
@@ -97,12 +99,17 @@ impl Turns {
     #[inline(never)]
     fn contend(&self, thread: usize) {
         let began = Instant::now();
+        let mut spins = 0;
         while began.elapsed() < self.patience {
             for _ in 0..LOOKS {
                 if self.holder.0.load(Ordering::Relaxed) == 0 && self.try_take(thread).is_ok() {
                     return;
                 }
                 std::hint::spin_loop();
+            }
+            match spins == SPINS {
+                true => std::thread::yield_now(),
+                false => spins += 1,
             }
         }
         self.holder.0.store(thread, Ordering::Relaxed);

@@ -89,13 +89,14 @@ fn what_exit_handlers_destroy_was_reachable() {
     for end in ["return 0;", "exit(0);"] {
         let code = r"
             extern int __cxa_thread_atexit_impl(void (*)(void *), void *, void *);
+            extern void *__dso_handle;
             static void forget(void) { kept = 0; }
             static void release(void *list) { *in_heap = 0; free(list); }
             int main(void) {
                 retain();
                 atexit(forget);
                 in_heap = malloc(64);
-                __cxa_thread_atexit_impl(release, in_heap, 0);
+                __cxa_thread_atexit_impl(release, in_heap, &__dso_handle);
                 lose();
                 cuMemAlloc_v2(&kept, 2 << 20);
                 cuMemAlloc_v2(in_heap, 4 << 20);

@@ -51,7 +51,10 @@ static EXECLP: Real = Real::new(c"execlp");
 static EXECLE: Real = Real::new(c"execle");
 static PTHREAD_EXIT: Real = Real::new(c"pthread_exit");
 static PTHREAD_CANCEL: Real = Real::new(c"pthread_cancel");
-static SIGNAL: Real = Real::new(c"signal");
+pub(super) static SIGNAL: Real = Real::new(c"signal");
+pub(super) static SSIGNAL: Real = Real::new(c"ssignal");
+pub(super) static SYSV_SIGNAL: Real = Real::new(c"sysv_signal");
+pub(super) static SIGSET: Real = Real::new(c"sigset");
 
 /// Looks all of them up.
 pub(super) fn resolve() {
@@ -68,19 +71,26 @@ pub(super) fn resolve() {
         &PTHREAD_EXIT,
         &PTHREAD_CANCEL,
         &SIGNAL,
+        &SSIGNAL,
+        &SYSV_SIGNAL,
+        &SIGSET,
     ] {
         real.get();
     }
 }
 
-/// The C library's `signal`.
+/// Calls a function of the C library like `signal`.
 ///
 /// # Safety
 ///
 /// As for that function.
-pub(super) unsafe fn real_signal(signal: c_int, new: libc::sighandler_t) -> libc::sighandler_t {
+pub(super) unsafe fn set_handler(
+    real: &Real,
+    signal: c_int,
+    new: libc::sighandler_t,
+) -> libc::sighandler_t {
     type Function = unsafe extern "C" fn(c_int, libc::sighandler_t) -> libc::sighandler_t;
-    let address = SIGNAL.get();
+    let address = real.get();
     if address.is_null() {
         return not_found() as libc::sighandler_t;
     }

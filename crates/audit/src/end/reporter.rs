@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 
 use cuguard_sync::own_thread;
 
-use super::{Reason, linker, made, output, recording, signals, start};
+use super::{INSIDE, Reason, linker, made, output, recording, signals, start};
+use crate::heap;
 
 const IDLE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -54,8 +55,16 @@ const POLL: Duration = Duration::from_millis(20);
 /// How long a report may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// How long a report may take at the end of a process by a thread that is in a recorded call: a signal handler of the program has
+/// interrupted it, and it may hold a lock that the report needs. More than a search takes.
+const BUSY_LIMIT: Duration = Duration::from_secs(10);
+
 fn limit() -> Duration {
-    start::start().limit.map_or(LIMIT, Duration::from_secs)
+    let limit = start::start().limit.map_or(LIMIT, Duration::from_secs);
+    match INSIDE.get() {
+        true => limit.min(BUSY_LIMIT),
+        false => limit,
+    }
 }
 
 /// Starts the thread. It ends with the process.
@@ -190,6 +199,10 @@ fn make() {
 /// Has the report made, and waits for it. Only the first request makes one, unless that was before an exec, which then
 /// failed. Async-signal-safe.
 pub(super) fn request(reason: Reason) {
+    if heap::is_inside() {
+        // Interrupted by a signal handler, with a lock of the arena: no thread can make a report.
+        return give_up(format_args!("a signal handler interrupted an allocation"));
+    }
     // Another thread may have had the search made that precedes the report.
     while !request_once(reason) {}
 }
@@ -281,9 +294,12 @@ fn wait_until_done() {
         }
         wait(&PHASE, phase, Some(left));
     }
-    let seconds = limit().as_secs();
+    let (seconds, why) = match INSIDE.get() {
+        true => (limit().as_secs(), "a signal handler interrupted a call"),
+        false => (limit().as_secs(), "CUGUARD_REPORT_LIMIT"),
+    };
     give_up(format_args!(
-        "it was not complete after {seconds} s (CUGUARD_REPORT_LIMIT)"
+        "it was not complete after {seconds} s ({why})"
     ));
 }
 

@@ -1,7 +1,7 @@
 //! Signals that end the process, because their disposition is the default.
 //!
 //! The handler is installed when the process first uses the driver, and only for signals with the default disposition:
-//! a program that handles or ignores a signal is left alone. `sigaction` and `signal` are exported, so that the program
+//! a program that handles or ignores a signal is left alone. `sigaction`, `signal` and the like are exported, so that the program
 //! sees the default disposition where the handler is installed, and a program that restores the default gets the handler.
 //! After the report the default is restored and the signal raised again: the wait status is that of the signal.
 //!
@@ -300,21 +300,75 @@ unsafe extern "C" fn sigaction(
     code
 }
 
-/// Changes the disposition of a signal, as the C library's function, and hides the handler.
+/// Installs the handler where a program restores the default. Not by the C library's function for that, which would install it
+/// without a `siginfo_t` and an alternate stack. Returns the disposition before, or `SIG_ERR`.
+fn restore_default(signal: c_int) -> libc::sighandler_t {
+    let mut old = action(libc::SIG_DFL, 0);
+    // SAFETY: the handler is async-signal-safe, and a valid action is written to.
+    match unsafe { real_sigaction(signal, &own_action(), &mut old) } {
+        0 => hide(old.sa_sigaction),
+        _ => libc::SIG_ERR,
+    }
+}
+
+/// What the program sees of a disposition.
+fn hide(disposition: libc::sighandler_t) -> libc::sighandler_t {
+    match disposition == own_action().sa_sigaction {
+        true => libc::SIG_DFL,
+        false => disposition,
+    }
+}
+
+/// Exports functions that change the disposition of a signal.
+macro_rules! exported {
+    ($($name:ident, $real:ident;)*) => {$(
+        /// Changes the disposition of a signal, as the C library's function, and hides the handler.
+        ///
+        /// # Safety
+        ///
+        /// As for the C library's function.
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        unsafe extern "C" fn $name(signal: c_int, new: libc::sighandler_t) -> libc::sighandler_t {
+            match new == libc::SIG_DFL && stands_for_default(signal) {
+                true => restore_default(signal),
+                // SAFETY: as for the caller.
+                false => hide(unsafe { functions::set_handler(&functions::$real, signal, new) }),
+            }
+        }
+    )*};
+}
+
+exported! {
+    signal, SIGNAL;
+    ssignal, SSIGNAL;
+    sysv_signal, SYSV_SIGNAL;
+    __sysv_signal, SYSV_SIGNAL;
+}
+
+/// `SIG_HOLD`
+const HOLD: libc::sighandler_t = 2;
+
+/// Changes the disposition of a signal, or blocks it, as the C library's function, and hides the handler.
 ///
 /// # Safety
 ///
 /// As for the C library's function.
 #[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C" fn signal(signal: c_int, new: libc::sighandler_t) -> libc::sighandler_t {
-    let new = match new == libc::SIG_DFL && stands_for_default(signal) {
-        true => own_action().sa_sigaction,
-        false => new,
-    };
-    // SAFETY: as for the caller.
-    let old = unsafe { functions::real_signal(signal, new) };
-    match old == own_action().sa_sigaction {
-        true => libc::SIG_DFL,
-        false => old,
+unsafe extern "C" fn sigset(signal: c_int, new: libc::sighandler_t) -> libc::sighandler_t {
+    if new != libc::SIG_DFL || !stands_for_default(signal) {
+        // SAFETY: as for the caller.
+        return hide(unsafe { functions::set_handler(&functions::SIGSET, signal, new) });
+    }
+    let old = restore_default(signal);
+    // SAFETY: sets are plain data, for which zero is valid, and both can be written to.
+    unsafe {
+        let (mut set, mut before): (libc::sigset_t, libc::sigset_t) = std::mem::zeroed();
+        libc::sigemptyset(&mut set);
+        libc::sigaddset(&mut set, signal);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, &mut before);
+        match old != libc::SIG_ERR && libc::sigismember(&before, signal) == 1 {
+            true => HOLD,
+            false => old,
+        }
     }
 }

@@ -78,6 +78,7 @@ fn variable(name: &std::ffi::CStr) -> Option<OsString> {
 
 fn construct() {
     own();
+    crate::thread_end::prepare();
     // SAFETY: always succeeds.
     MAIN_THREAD.store(unsafe { libc::pthread_self() }, Ordering::Relaxed);
     let words = variable(c"LEAK_REPORT");

@@ -117,6 +117,7 @@ static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct() {
         next::resolve();
         driver::refresh();
+        objects::note_first();
         // SAFETY: the handlers are functions of this library, which is never unloaded: it is preloaded.
         unsafe {
             libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child));

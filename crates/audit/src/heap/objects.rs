@@ -5,6 +5,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ops::Range;
 use std::slice;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use libc::{Elf64_Phdr, Elf64_Sym, dl_phdr_info, size_t};
 
@@ -13,6 +14,8 @@ pub(crate) use super::tables::Tables;
 /// A loaded object.
 pub(crate) struct Object<'a> {
     info: &'a dl_phdr_info,
+    /// How many objects were loaded before it.
+    index: usize,
 }
 
 impl<'a> Object<'a> {
@@ -65,6 +68,11 @@ impl<'a> Object<'a> {
             })
     }
 
+    /// Whether it was loaded with the program. Then it is never unloaded, and in the global scope.
+    pub(crate) fn is_first(&self) -> bool {
+        self.index < FIRST.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn contains(&self, address: usize) -> bool {
         self.segments(0).any(|segment| segment.contains(&address))
     }
@@ -80,27 +88,38 @@ impl<'a> Object<'a> {
 
 /// Calls the function for each object until it returns false. It must not load or unload objects.
 pub(crate) fn for_each(mut visit: impl FnMut(&Object<'_>) -> bool) {
-    let mut visit: &mut dyn FnMut(&Object<'_>) -> bool = &mut visit;
+    type State<'a> = (&'a mut dyn FnMut(&Object<'_>) -> bool, usize);
+    let mut state: State<'_> = (&mut visit, 0);
 
     unsafe extern "C" fn callback(
         info: *mut dl_phdr_info,
         _size: size_t,
         data: *mut c_void,
     ) -> c_int {
-        // SAFETY: `data` is the `visit` below; `info` is valid during the call.
-        let (visit, info) = unsafe {
-            (
-                &mut *data.cast::<&mut dyn FnMut(&Object<'_>) -> bool>(),
-                &*info,
-            )
-        };
-        c_int::from(!visit(&Object { info }))
+        // SAFETY: `data` is the `state` below; `info` is valid during the call.
+        let ((visit, count), info) = unsafe { (&mut *data.cast::<State<'_>>(), &*info) };
+        let index = *count;
+        *count += 1;
+        c_int::from(!visit(&Object { info, index }))
     }
 
-    // SAFETY: the callback gets the pointer to `visit`, which outlives the call.
+    // SAFETY: the callback gets the pointer to `state`, which outlives the call.
     unsafe {
-        libc::dl_iterate_phdr(Some(callback), (&raw mut visit).cast());
+        libc::dl_iterate_phdr(Some(callback), (&raw mut state).cast());
     }
+}
+
+/// How many objects were loaded with the program. They stay the first ones.
+static FIRST: AtomicUsize = AtomicUsize::new(0);
+
+/// What is loaded now was loaded with the program.
+pub(super) fn note_first() {
+    let mut count = 0;
+    for_each(|_| {
+        count += 1;
+        true
+    });
+    FIRST.store(count, Ordering::Relaxed);
 }
 
 /// A number that changes when an object was loaded or unloaded.

@@ -64,7 +64,7 @@ pub(super) unsafe extern "C" fn create(
 static OWN: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 /// Whether the address is code of this library.
-fn is_own(address: usize) -> bool {
+pub(crate) fn is_own(address: usize) -> bool {
     if OWN[1].load(Ordering::Acquire) == 0 {
         let own = objects::own_address();
         objects::for_each(|object| {

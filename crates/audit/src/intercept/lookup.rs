@@ -12,6 +12,7 @@ use std::ptr;
 
 use super::counted;
 use super::table::Function;
+use crate::heap::{objects, threads};
 use crate::real;
 
 /// What a stub does.
@@ -102,8 +103,14 @@ unsafe fn may_be_drivers(name: *const c_char) -> bool {
 unsafe extern "C" fn find(handle: *mut c_void, name: *const c_char, caller: usize) -> Found {
     // SAFETY: a name that the caller looks up is a C string.
     if !unsafe { may_be_drivers(name) } {
-        return Found::jump(real::dlsym());
+        return match handle == libc::RTLD_DEFAULT && threads::is_own(caller) {
+            // SAFETY: as above.
+            true => Found::result(unsafe { for_standard_library(name) }),
+            false => Found::jump(real::dlsym()),
+        };
     }
+    // Before the lookup, which takes the same lock.
+    real::open_driver();
     // SAFETY: not null.
     let text = unsafe { CStr::from_ptr(name) }.to_bytes();
     if let Some(function) = Function::named(text) {
@@ -125,6 +132,20 @@ unsafe extern "C" fn find(handle: *mut c_void, name: *const c_char, caller: usiz
         }
     }
     Found::jump(real::dlsym())
+}
+
+/// What the standard library looks up in this library when it creates a thread: without the dynamic linker's lock, because
+/// the first call of the driver creates one.
+///
+/// # Safety
+///
+/// `name` is a C string.
+#[cold]
+unsafe fn for_standard_library(name: *const c_char) -> *const c_void {
+    // SAFETY: as the caller guarantees.
+    let name = unsafe { CStr::from_ptr(name) };
+    let found = objects::symbol(name.to_bytes()).unwrap_or(0);
+    ptr::with_exposed_provenance(found)
 }
 
 /// What the caller of `dlsym` would find if this library were not there. A failed lookup leaves its message for

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 
 use cuguard_sys::{
-    CUdriverProcAddressQueryResult, CUresult, DefaultStream, FunctionInfo,
+    CUdriverProcAddressQueryResult, CUresult, DefaultStream, FUNCTIONS, FunctionInfo,
     driver_proc_address_flags as flag,
 };
 
@@ -27,9 +27,12 @@ unsafe fn replace(symbol: *const c_char, out: *mut *mut c_void, cuda_version: i3
         return;
     }
     let named = by_name(symbol, cuda_version, flags);
-    let wrapper = match by_address(found, named) {
-        Some(function) => function.wrapper(),
-        None => counted::stub(symbol.to_bytes(), found),
+    let newer = named.and_then(|named| newer_version(named, found));
+    let wrapper = match (by_address(found, named), newer) {
+        // Its arguments are not known.
+        (_, Some(name)) => counted::stub(name.as_bytes(), found),
+        (Some(function), None) => function.wrapper(),
+        (None, None) => counted::stub(symbol.to_bytes(), found),
     };
     if !wrapper.is_null() {
         // SAFETY: as the caller guarantees.
@@ -52,6 +55,23 @@ fn by_address(found: *const c_void, named: Option<Function>) -> Option<Function>
         Some(function) => Some(*function),
         None => named.filter(|_| driver.contains(found as usize)),
     }
+}
+
+/// The name under which the driver exports a version of a function that is newer than those that are recorded, if that is what it
+/// has found.
+fn newer_version(known: Function, found: *const c_void) -> Option<String> {
+    /// How many versions a driver may have more.
+    const MORE: u32 = 8;
+    if known.target() == Some(found) {
+        return None;
+    }
+    let (driver, base) = (real::driver()?, FunctionInfo::named(known.name())?.base);
+    let versions = FUNCTIONS.iter().filter(|function| function.base == base);
+    let newest = versions.map(|function| function.version).max()?;
+    let mut names = (newest + 1..=newest + MORE).flat_map(|version| {
+        ["", "_ptsz", "_ptds"].map(|stream| format!("{base}_v{version}{stream}"))
+    });
+    names.find(|name| driver.function(name) == Some(found))
 }
 
 /// The recorded function that a name without version means: the newest version that was introduced by then.

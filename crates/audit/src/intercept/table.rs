@@ -224,11 +224,37 @@ impl Function {
 
     #[cold]
     fn find_next(self) -> Option<*const c_void> {
-        let name = Self::C_NAMES[self as usize];
-        // SAFETY: a C string. Called from here, this is a search behind this library.
-        let next = unsafe { real::call_dlsym(libc::RTLD_NEXT, name.as_ptr()) };
+        let next = match self.find_behind_own() {
+            Ok(found) => found.cast_mut(),
+            Err(Unclear) => {
+                let name = Self::C_NAMES[self as usize];
+                // SAFETY: a C string. Called from here, this is a search behind this library.
+                unsafe { real::call_dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+            }
+        };
         NEXT[self as usize].store(next, Relaxed);
         (!next.is_null()).then_some(next)
+    }
+
+    /// What `dlsym` finds behind this library, without the dynamic linker's lock: the first definition, in a library that was
+    /// loaded with the program, or the driver's, where nothing else defines the function.
+    fn find_behind_own(self) -> Result<*const c_void, Unclear> {
+        let (target, own) = (self.target(), Self::find_next as *const () as usize);
+        let (mut is_behind, mut found) = (false, Err(Unclear));
+        real::find_module(|module| {
+            if !is_behind {
+                is_behind = module.contains(own);
+                return false;
+            }
+            let Some(defined) = module.function(self.name().as_bytes()) else {
+                return false;
+            };
+            let is_clear = module.is_first() || Some(defined) == target;
+            found = is_clear.then_some(defined).ok_or(Unclear);
+            // Behind the driver, another library may define it for the global scope.
+            module.is_first() || !is_clear
+        });
+        found
     }
 
     #[cold]
@@ -238,6 +264,9 @@ impl Function {
         Some(target)
     }
 }
+
+/// A library that was loaded later defines the function. Only the dynamic linker knows whether it is in the global scope.
+struct Unclear;
 
 #[cfg(test)]
 mod tests {

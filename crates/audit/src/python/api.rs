@@ -2,12 +2,15 @@
 //! `_Py_IsFinalizing` and `_PyThreadState_UncheckedGet`, whose public names are newer, `_Py_DumpTraceback`
 //! and `_PyRuntime`.
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute_copy;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
 use std::{ptr, slice};
 
-use crate::real::call_dlsym;
+use crate::heap::lock::{futex_wait, futex_wake};
+use crate::heap::objects;
+use crate::real::{Module, find_module, keep_soon};
 
 /// `PyObject *`.
 pub(super) type Object = *mut c_void;
@@ -52,10 +55,11 @@ pub(super) struct Api {
     /// `PyCode_Addr2Line`, which reads the code object and nothing else.
     pub(super) line_of: Option<unsafe extern "C" fn(Object, c_int) -> c_int>,
     version: unsafe extern "C" fn() -> *const c_char,
-    /// The addresses of `_PyRuntime`, and of the types of code objects and strings.
+    /// The addresses of `_PyRuntime`, of the types of code objects and strings, and of `None`.
     pub(super) runtime: Option<usize>,
     pub(super) code_type: Option<usize>,
     pub(super) string_type: Option<usize>,
+    none: Option<usize>,
 }
 
 pub(super) type Pending = unsafe extern "C" fn(*mut c_void) -> c_int;
@@ -74,55 +78,84 @@ unsafe impl Sync for Method {}
 
 static API: AtomicPtr<Api> = AtomicPtr::new(ptr::null_mut());
 
-/// A function, whatever its signature.
-///
-/// # Safety
-///
-/// `F` is a function pointer, and the function with this name has its signature.
-unsafe fn find<F: Copy>(name: &CStr) -> Option<F> {
-    const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
-    // SAFETY: the default handle needs no library to be open.
-    let address = unsafe { call_dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    // SAFETY: as the caller guarantees, for an address that is not null.
-    (!address.is_null()).then(|| unsafe { transmute_copy(&address) })
+/// The state of the list of libraries that was searched for an interpreter.
+static SEARCHED: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// The interpreter's library, or the program.
+struct Interpreter(Module);
+
+impl Interpreter {
+    /// The first that is loaded. Its path is copied while it cannot be unloaded.
+    fn find(path: &mut CString) -> Option<Self> {
+        let module = find_module(|module| {
+            let is_interpreter = module.function(b"Py_IsInitialized").is_some();
+            if is_interpreter {
+                *path = module.path().to_owned();
+            }
+            is_interpreter
+        });
+        module.map(Self)
+    }
+
+    /// A function, whatever its signature.
+    ///
+    /// # Safety
+    ///
+    /// `F` is a function pointer, and the function with this name has its signature.
+    unsafe fn function<F: Copy>(&self, name: &CStr) -> Option<F> {
+        const { assert!(size_of::<F>() == size_of::<*const c_void>()) };
+        let address = self.0.function(name.to_bytes())?;
+        // SAFETY: as the caller guarantees.
+        Some(unsafe { transmute_copy(&address) })
+    }
+}
+
+/// The address of a variable: the program's, where it has a copy.
+fn variable(name: &CStr) -> Option<usize> {
+    objects::symbol(name.to_bytes())
 }
 
 impl Api {
-    fn load() -> Option<Self> {
+    fn load(interpreter: &Interpreter) -> Option<Self> {
         // SAFETY: the signatures are those of CPython's headers.
         unsafe {
-            let is_initialized: Flag = find(c"Py_IsInitialized")?;
+            let from = interpreter;
+            let is_initialized: Flag = from.function(c"Py_IsInitialized")?;
             Some(Self {
                 is_initialized,
-                is_finalizing: find(c"Py_IsFinalizing").or_else(|| find(c"_Py_IsFinalizing")),
-                has_lock: find(c"PyGILState_Check")?,
-                this_thread: find(c"PyGILState_GetThisThreadState")?,
-                current_thread: find(c"PyThreadState_GetUnchecked")
-                    .or_else(|| find(c"_PyThreadState_UncheckedGet")),
-                get_frame: find(c"PyEval_GetFrame")?,
-                frame_back: find(c"PyFrame_GetBack")?,
-                frame_code: find(c"PyFrame_GetCode")?,
-                frame_line: find(c"PyFrame_GetLineNumber")?,
-                get_attribute: find(c"PyObject_GetAttrString")?,
-                as_utf8: find(c"PyUnicode_AsUTF8AndSize")?,
-                increase: find(c"Py_IncRef")?,
-                decrease: find(c"Py_DecRef")?,
-                fetch_error: find(c"PyErr_Fetch")?,
-                restore_error: find(c"PyErr_Restore")?,
-                clear_error: find(c"PyErr_Clear")?,
-                disable_collector: find(c"PyGC_Disable"),
-                enable_collector: find(c"PyGC_Enable"),
-                dump: find(c"_Py_DumpTraceback"),
-                add_pending: find(c"Py_AddPendingCall")?,
-                import: find(c"PyImport_ImportModule")?,
-                new_function: find(c"PyCFunction_NewEx")?,
-                call: find(c"PyObject_CallFunctionObjArgs")?,
+                is_finalizing: from
+                    .function(c"Py_IsFinalizing")
+                    .or_else(|| from.function(c"_Py_IsFinalizing")),
+                has_lock: from.function(c"PyGILState_Check")?,
+                this_thread: from.function(c"PyGILState_GetThisThreadState")?,
+                current_thread: from
+                    .function(c"PyThreadState_GetUnchecked")
+                    .or_else(|| from.function(c"_PyThreadState_UncheckedGet")),
+                get_frame: from.function(c"PyEval_GetFrame")?,
+                frame_back: from.function(c"PyFrame_GetBack")?,
+                frame_code: from.function(c"PyFrame_GetCode")?,
+                frame_line: from.function(c"PyFrame_GetLineNumber")?,
+                get_attribute: from.function(c"PyObject_GetAttrString")?,
+                as_utf8: from.function(c"PyUnicode_AsUTF8AndSize")?,
+                increase: from.function(c"Py_IncRef")?,
+                decrease: from.function(c"Py_DecRef")?,
+                fetch_error: from.function(c"PyErr_Fetch")?,
+                restore_error: from.function(c"PyErr_Restore")?,
+                clear_error: from.function(c"PyErr_Clear")?,
+                disable_collector: from.function(c"PyGC_Disable"),
+                enable_collector: from.function(c"PyGC_Enable"),
+                dump: from.function(c"_Py_DumpTraceback"),
+                add_pending: from.function(c"Py_AddPendingCall")?,
+                import: from.function(c"PyImport_ImportModule")?,
+                new_function: from.function(c"PyCFunction_NewEx")?,
+                call: from.function(c"PyObject_CallFunctionObjArgs")?,
                 code: is_initialized as *const () as usize,
-                line_of: find(c"PyCode_Addr2Line"),
-                version: find(c"Py_GetVersion")?,
-                runtime: find(c"_PyRuntime"),
-                code_type: find(c"PyCode_Type"),
-                string_type: find(c"PyUnicode_Type"),
+                line_of: from.function(c"PyCode_Addr2Line"),
+                version: from.function(c"Py_GetVersion")?,
+                runtime: variable(c"_PyRuntime"),
+                code_type: variable(c"PyCode_Type"),
+                string_type: variable(c"PyUnicode_Type"),
+                none: variable(c"_Py_NoneStruct"),
             })
         }
     }
@@ -148,9 +181,48 @@ impl Api {
     #[cold]
     #[inline(never)]
     fn find() -> Option<&'static Self> {
-        let new = Box::leak(Box::new(Self::load()?));
-        API.store(new, Ordering::Release);
-        Some(new)
+        let generation = objects::generation();
+        if SEARCHED.load(Ordering::Relaxed) == generation {
+            return None;
+        }
+        let mut path = CString::default();
+        match Interpreter::find(&mut path) {
+            Some(interpreter) if !interpreter.0.is_first() => Self::keep(path),
+            interpreter => Self::store(interpreter, generation),
+        }
+        Self::get()
+    }
+
+    /// Loads the functions of an interpreter that cannot be unloaded.
+    fn store(interpreter: Option<Interpreter>, generation: u64) {
+        if let Some(api) = interpreter.and_then(|interpreter| Self::load(&interpreter)) {
+            API.store(Box::leak(Box::new(api)), Ordering::Release);
+        }
+        SEARCHED.store(generation, Ordering::Relaxed);
+    }
+
+    /// Loads the functions of an interpreter that the program may close, when it cannot be unloaded any more.
+    fn keep(path: CString) {
+        const IDLE: u32 = 0;
+        const BEGUN: u32 = 1;
+        /// Takes microseconds, unless the dynamic linker is locked. Then the interpreter is known later.
+        const PATIENCE: Duration = Duration::from_millis(100);
+        static PHASE: AtomicU32 = AtomicU32::new(IDLE);
+        if PHASE.swap(BEGUN, Ordering::Acquire) == BEGUN {
+            return;
+        }
+        let done = |is_kept| {
+            if is_kept {
+                let generation = objects::generation();
+                Self::store(Interpreter::find(&mut CString::default()), generation);
+            }
+            PHASE.store(IDLE, Ordering::Release);
+            futex_wake(&PHASE, i32::MAX);
+        };
+        match keep_soon(path, done) {
+            true => futex_wait(&PHASE, BEGUN, Some(PATIENCE)),
+            false => PHASE.store(IDLE, Ordering::Release),
+        }
     }
 
     /// Whether the calling thread has the interpreter's lock, and the interpreter is neither to be initialized nor
@@ -234,8 +306,7 @@ impl Api {
     pub(super) unsafe fn none(&self) -> Object {
         // SAFETY: as the caller guarantees; the variable is an object that is never freed.
         unsafe {
-            let none: Option<Object> = find(c"_Py_NoneStruct");
-            let none = none.unwrap_or(ptr::null_mut());
+            let none: Object = ptr::with_exposed_provenance_mut(self.none.unwrap_or(0));
             if !none.is_null() {
                 (self.increase)(none);
             }

@@ -174,6 +174,16 @@ type Known = HashMap<(usize, c_int), ([usize; 2], usize)>;
 
 static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
 
+/// How many are known at most. Then all are read again: code objects may be freed, and their addresses are no use any more.
+const MOST_KNOWN: usize = 1 << 16;
+
+fn remember(known: &mut Known, raw: Raw, about: [usize; 2], number: usize) {
+    if known.len() >= MOST_KNOWN {
+        known.clear();
+    }
+    known.insert((raw.code, raw.offset), (about, number));
+}
+
 /// Fills `frames` with the calling thread's frames, innermost first, and returns how many there are. `None` if they cannot be
 /// read.
 pub(super) fn fill(api: &Api, frames: &mut [usize]) -> Option<usize> {
@@ -196,7 +206,7 @@ pub(super) fn fill(api: &Api, frames: &mut [usize]) -> Option<usize> {
                     return (index != 0).then_some(index);
                 };
                 let number = super::unlocked::number(frame);
-                known.insert((raw.code, raw.offset), (about, number));
+                remember(known, *raw, about, number);
                 number
             }
         };
@@ -364,7 +374,17 @@ fn read(address: usize, into: &mut [u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{COOKIE, Layout, WORDS, read, read_word};
+    use super::{COOKIE, Known, Layout, MOST_KNOWN, Raw, WORDS, read, read_word, remember};
+
+    #[test]
+    fn what_is_known_does_not_grow_without_bound() {
+        let mut known = Known::new();
+        for code in 0..3 * MOST_KNOWN {
+            remember(&mut known, Raw { code, offset: 0 }, [1, 2], code);
+            assert_eq!(known.get(&(code, 0)), Some(&([1, 2], code)));
+        }
+        assert!(known.len() <= MOST_KNOWN);
+    }
 
     #[test]
     fn memory_that_is_not_there_is_not_read() {

@@ -9,7 +9,8 @@
 //! `at_exit` notices the beginning of the interpreter's exit.
 //!
 //! Reading raises no exception, runs no code of the program and keeps no frame alive: a frame would keep the program's
-//! tensors. Code objects of frames that were recorded are never freed.
+//! tensors. The first code objects of frames that were recorded are never freed, so that their addresses stand for them. Further
+//! ones are known by file, function and line: a program that compiles code all the time does not grow.
 
 mod api;
 mod at_exit;
@@ -98,6 +99,9 @@ fn number(code: &Owned<'_>, line: u32) -> usize {
         file: code.text(c"co_filename").unwrap_or_default(),
         line,
     };
+    if !table::may_keep(code.address()) {
+        return unlocked::number(frame);
+    }
     let (number, is_new) = table::add(code.address(), line, frame);
     if is_new {
         // Its address stands for it.

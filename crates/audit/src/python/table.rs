@@ -26,11 +26,22 @@ pub(super) fn find(code: usize, line: u32) -> Option<usize> {
     lock().as_ref()?.numbers.get(&(code, line)).copied()
 }
 
+/// How many code objects are kept alive at most: more than most programs have.
+const MOST_CODES: usize = 1 << 16;
+
+/// Whether a code object is kept alive, or may be.
+pub(super) fn may_keep(code: usize) -> bool {
+    let table = lock();
+    let codes = table.as_ref().map(|table| &table.codes);
+    codes.is_none_or(|codes| codes.len() < MOST_CODES || codes.contains(&code))
+}
+
 /// Adds a frame, and returns its number, and whether its code object is new: then it must be kept alive.
 pub(super) fn add(code: usize, line: u32, frame: ForeignFrame) -> (usize, bool) {
     let mut table = lock();
     let table = table.get_or_insert_default();
-    let is_new = table.codes.insert(code);
+    // An odd number is no code object.
+    let is_new = code & 1 == 0 && table.codes.insert(code);
     let next = FOREIGN_FRAME | table.frames.len();
     let number = *table.numbers.entry((code, line)).or_insert(next);
     if number == next {

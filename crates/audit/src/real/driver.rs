@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::sync::OnceLock;
 
 use super::elf::{Module, find_module};
+use super::keep::{keep, keep_soon};
 
 /// The name under which programs load the driver.
 const SONAME: &[u8] = b"libcuda.so.1";
@@ -16,24 +17,35 @@ pub(crate) struct Driver {
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 
-/// The driver, if it is loaded.
+/// The driver, if it is loaded. Does not wait for the dynamic linker's lock.
+#[inline]
 pub(crate) fn driver() -> Option<&'static Driver> {
     match DRIVER.get() {
         Some(driver) => Some(driver),
-        None => find(),
+        None => find(false),
+    }
+}
+
+/// The same for a thread that uses the dynamic linker itself.
+pub(crate) fn open_driver() -> Option<&'static Driver> {
+    match DRIVER.get() {
+        Some(driver) => Some(driver),
+        None => find(true),
     }
 }
 
 #[cold]
-fn find() -> Option<&'static Driver> {
+fn find(may_wait: bool) -> Option<&'static Driver> {
     let module = find_module(|module| module.soname() == SONAME && is_driver(module))?;
-    // Counted as one more user of the library, so that addresses of its functions stay valid when the program closes it.
-    let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY;
-    // SAFETY: a C string; the library is loaded already, so no initializer runs.
-    let handle = unsafe { libc::dlopen(module.path().as_ptr(), flags) };
-    if handle.is_null() {
-        // Unloaded meanwhile.
-        return None;
+    // So that addresses of its functions stay valid when the program closes it.
+    if !module.is_first() {
+        let path = module.path();
+        // A program that calls the driver without a lookup has it loaded by a library that calls it.
+        let is_kept = !may_wait && keep_soon(path.to_owned(), |_| {});
+        if !is_kept && !keep(path) {
+            // Unloaded meanwhile.
+            return None;
+        }
     }
     // Before its first call: what it allocates is left out of the search.
     crate::heap::driver_loaded();

@@ -16,6 +16,7 @@ pub(crate) struct Module {
     tables: Tables,
     /// The path that the dynamic linker has; empty for the program.
     path: usize,
+    is_first: bool,
 }
 
 const STT_FUNC: u8 = 2;
@@ -31,6 +32,7 @@ impl Module {
             end: segments().map(|segment| segment.end).max()?,
             tables: Tables::of(object)?,
             path: object.c_path().map_or(0, |path| path.as_ptr() as usize),
+            is_first: object.is_first(),
         })
     }
 
@@ -46,6 +48,11 @@ impl Module {
             // SAFETY: the dynamic linker's string, which lives as long as the module.
             address => unsafe { CStr::from_ptr(address as *const _) },
         }
+    }
+
+    /// Whether it was loaded with the program. Then it is never unloaded, and in the global scope.
+    pub(crate) fn is_first(&self) -> bool {
+        self.is_first
     }
 
     /// Whether an address lies in it.

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -83,6 +84,13 @@ static void expect(int is, int wanted, const char *what) {
 static void own_handler(int signal) {
     (void)signal;
     _exit(5);
+}
+
+/* The flags of a handler in the kernel. */
+static unsigned long kernel_flags(int signal) {
+    struct { void *handler; unsigned long flags; void *restorer; unsigned long mask; } action = {0};
+    expect(syscall(SYS_rt_sigaction, signal, NULL, &action, sizeof action.mask), 0, "rt_sigaction");
+    return action.flags;
 }
 
 static void *exit_in_thread(void *code) {
@@ -378,6 +386,30 @@ int main(int argc, char **argv) {
         if (child == 0) raise(SIGTERM);
         expect(wait_for(child), 1000 + SIGTERM, "child");
         return 17;
+    }
+    if (IS("default is restored")) {
+        unsigned long flags = kernel_flags(SIGTERM);
+        expect(flags != 0, 1, "there is a handler");
+        for (int i = 0; i < 4; i++) {
+            sighandler_t (*set)(int, sighandler_t) = ((sighandler_t(*[])(int, sighandler_t)){signal, ssignal, sysv_signal, sigset})[i];
+            expect(set(SIGTERM, own_handler) == SIG_DFL, 1, "it shows the default");
+            expect(set(SIGTERM, SIG_DFL) == own_handler, 1, "it shows a handler");
+            expect(kernel_flags(SIGTERM), flags, "the flags");
+            expect(set(SIGTERM, SIG_DFL) == SIG_DFL, 1, "it shows the default");
+            expect(set(SIGSEGV, SIG_DFL) == SIG_DFL, 1, "it shows the default");
+            expect(kernel_flags(SIGSEGV) & SA_SIGINFO, 0, "no handler of a crash");
+            expect(set(1000, SIG_DFL) == SIG_ERR, 1, "there is no such signal");
+            expect(errno, EINVAL, "errno");
+        }
+        /* Blocks a signal, and restores its disposition and the mask. */
+        sigset_t mask;
+        expect(sigset(SIGTERM, SIG_HOLD) == SIG_DFL, 1, "sigset shows the default");
+        expect(sigset(SIGTERM, SIG_HOLD) == SIG_HOLD, 1, "sigset shows that it is blocked");
+        expect(sigset(SIGTERM, SIG_DFL) == SIG_HOLD, 1, "sigset shows that it is blocked");
+        sigprocmask(SIG_BLOCK, NULL, &mask);
+        expect(sigismember(&mask, SIGTERM), 0, "not blocked");
+        expect(kernel_flags(SIGTERM), flags, "the flags");
+        raise(SIGTERM);
     }
     if (IS("vfork")) {
         pid_t child = vfork();

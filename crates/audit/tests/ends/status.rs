@@ -26,6 +26,7 @@ fn every_end_has_its_status_and_one_report() {
         ("own handler", code(5), &["_exit"]),
         ("ignored", code(8), &["exit"]),
         ("default is seen", libc::SIGTERM, &["SIGTERM"]),
+        ("default is restored", libc::SIGTERM, &["SIGTERM"]),
         ("SIGTERM with threads", libc::SIGTERM, &["SIGTERM"]),
         ("exit with threads", code(9), &["exit"]),
         ("exit in a thread", code(10), &["exit"]),

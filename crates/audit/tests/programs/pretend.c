@@ -283,6 +283,18 @@ int main(void) {
     DO(get("cuMemFree", (void **)&cuMemFree_v2, 12000, 0, NULL));
     DO(cuMemFree_v2(memory));
     LIVE("device", 0, 0);
+    /* A version of a recorded function that is newer than the audit library. */
+    CUresult (*newer)(long, long, long, long, long, long, long, long) = NULL;
+    DO(get("cuCtxCreate", (void **)&newer, 14000, 0, NULL));
+    REFUSED(204, newer(1, 2, 3, 4, 5, 6, 7, 8));
+    DO(get("cuStreamBeginCapture", (void **)&newer, 14000, 2, NULL));
+    REFUSED(205, newer(1, 2, 3, 4, 5, 6, 7, 8));
+    LIVE("context", 1, 0);
+    /* The known version, by an address that is not exported. */
+    DO(get("cuMemAlloc", (void **)&cuMemAlloc_v2, 14000, 0, NULL));
+    DO(cuMemAlloc_v2(&memory, 100));
+    LIVE("device", 1, 100);
+    DO(cuMemFree_v2(memory));
     printf("%d checks passed\n", checks);
     return 0;
 }

@@ -132,11 +132,22 @@ CUresult cuShinyMemAlloc(long a, long b, long c, long d, long e, long f, long g,
     return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h + 9 * x + 10 * y;
 }
 CUresult cuShinyQuery(int a) { return a; }
+/* Newer versions than those that the audit library knows, with other arguments; and one that is not exported. */
+CUresult cuCtxCreate_v9(long a, long b, long c, long d, long e, long f, long g, long h) {
+    return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h;
+}
+CUresult cuStreamBeginCapture_v7_ptsz(long a, long b, long c, long d, long e, long f, long g, long h) {
+    return cuCtxCreate_v9(a, b, c, d, e, f, g, h) + 1;
+}
+static CUresult not_exported(CUdeviceptr *out, size_t bytes) { return cuMemAlloc_v2(out, bytes); }
 
 CUresult cuGetProcAddress_v2(const char *symbol, void **out, int version, unsigned long long flags, int *status) {
     (void)version, (void)flags, (void)status;
     *out = NULL;
     if (!strcmp(symbol, "cuShinyMemAlloc")) *out = (void *)cuShinyMemAlloc;
     if (!strcmp(symbol, "cuMemFree")) *out = (void *)cuMemFree_v2;
+    if (!strcmp(symbol, "cuMemAlloc")) *out = (void *)not_exported;
+    if (!strcmp(symbol, "cuCtxCreate")) *out = (void *)cuCtxCreate_v9;
+    if (!strcmp(symbol, "cuStreamBeginCapture")) *out = (void *)cuStreamBeginCapture_v7_ptsz;
     return *out ? 0 : 500;
 }
