@@ -52,6 +52,7 @@ queries! {
     cuMemGetAddressRange_v2
     cuMemGetInfo_v2
     cuMemPoolGetAttribute
+    cuPointerGetAttribute
     cuStreamIsCapturing
     cuStreamIsCapturing_ptsz
     cuGraphGetNodes
