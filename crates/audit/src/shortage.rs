@@ -163,7 +163,9 @@ fn holdings(registry: &Registry, there: &OnDevice, why: &mut OutOfMemory) {
         ..Settings::default()
     };
     why.call_sites = usage.sites;
-    why.call_sites.retain(|site| site.group.kind.is_memory());
+    let request = &why.request;
+    why.call_sites
+        .retain(|site| request.may_be_why(site.group.kind));
     why.call_sites.truncate(MAX_SITES);
 }
 

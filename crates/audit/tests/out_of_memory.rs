@@ -218,3 +218,65 @@ fn the_diagnosis_has_the_memory_of_the_device_that_ran_out() {
         assert!(!text.contains(elsewhere), "{text}");
     }
 }
+
+/// Page-locked memory that no host has, with device memory that is free and device memory that is not.
+const HOST: &str = r#"
+#include "driver.h"
+extern int cuInit(unsigned);
+extern int cuCtxCreate_v2(Handle *, unsigned, int);
+extern int cuMemAlloc_v2(CUdeviceptr *, size_t);
+extern int cuMemAllocHost_v2(void **, size_t);
+extern int cuMemHostAlloc(void **, size_t, unsigned);
+static const size_t MIB = 1 << 20, TOO_MUCH = (size_t)1 << 47;
+static Handle context;
+static CUdeviceptr memory[2];
+static void *host;
+int main(void) {
+    void *none;
+    DO(cuInit(0));
+    DO(cuCtxCreate_v2(&context, 0, 0));
+    DO(cuMemHostAlloc(&host, 24 * MIB, 0));
+    DO(cuMemAlloc_v2(&memory[0], 32 * MIB));
+    REFUSED(2, cuMemHostAlloc(&none, TOO_MUCH, 0));
+    DO(cuMemAlloc_v2(&memory[1], 896 * MIB));
+    REFUSED(2, cuMemHostAlloc(&none, TOO_MUCH, 4));
+    REFUSED(2, cuMemAllocHost_v2(&none, TOO_MUCH));
+    return 0;
+}"#;
+
+#[test]
+fn host_memory_that_is_refused_has_causes_on_the_host_alone() {
+    let driver = simulated_driver_folder();
+    let linked = ["-Wl,--no-as-needed", "-l:libcuda.so.1"];
+    let Some(program) = compile(&driver, "host", HOST, &linked) else {
+        return;
+    };
+    let variables = [("LEAK_REPORT", "json"), ("CUGUARD_SIM", "memory=1GiB")];
+    let output = run(&program, &driver, &variables);
+    assert_success(&output);
+    let stderr = text(&output.stderr);
+    let line = stderr.lines().find(|line| line.starts_with('{'));
+    let report: Value = serde_json::from_str(line.expect("a report")).expect("JSON");
+    let refused = report["refused"].as_array().expect("a list");
+    let kinds: Vec<_> = refused.iter().map(|one| &one["kind"]).collect();
+    assert_eq!(kinds, ["pinned", "write_combined", "pinned"]);
+    for one in refused {
+        let diagnosis = one["diagnosis"].as_str().expect("a text");
+        for words in [
+            "the host did not page-lock that much; the program holds 24 MiB",
+            "ulimit -l",
+            "24 MiB in 1 allocation of pinned host memory by main",
+        ] {
+            assert!(diagnosis.contains(words), "{words}: {diagnosis}");
+        }
+        for words in [
+            "on device",
+            "yet it was refused",
+            "own data",
+            "32 MiB",
+            "896 MiB",
+        ] {
+            assert!(!diagnosis.contains(words), "{words}: {diagnosis}");
+        }
+    }
+}
