@@ -43,9 +43,15 @@ pub(crate) fn pools() -> MutexGuard<'static, BTreeMap<u64, CUdevice>> {
 /// How many call sites the diagnosis has.
 const MAX_SITES: usize = 32;
 
-/// Diagnoses an allocation that the driver refused for lack of memory. `bytes` is 0 where only the driver knows.
+/// Diagnoses an allocation that the driver refused for lack of memory. `bytes` is 0 where only the driver knows. Without a
+/// device, it is the current one.
 #[cold]
-pub(crate) fn refused(function: &'static str, kind: Option<Kind>, bytes: u64) {
+pub(crate) fn refused(
+    function: &'static str,
+    kind: Option<Kind>,
+    bytes: u64,
+    device: Option<CUdevice>,
+) {
     let trace = origin::trace();
     state::begin();
     record_out_of_memory(bytes, || trace, contexts::current());
@@ -66,7 +72,7 @@ pub(crate) fn refused(function: &'static str, kind: Option<Kind>, bytes: u64) {
     }
     register_frames(python::resolve);
     let diagnosing = DIAGNOSING.lock().unwrap_or_else(PoisonError::into_inner);
-    let why = diagnose(function, kind, bytes, origin);
+    let why = diagnose(function, kind, bytes, origin, device);
     print(&why);
     drop(diagnosing);
     let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,6 +106,7 @@ fn diagnose(
     kind: Option<Kind>,
     bytes: Option<u64>,
     origin: Origin,
+    device: Option<CUdevice>,
 ) -> OutOfMemory {
     let code = CUresult::OUT_OF_MEMORY;
     let mut why = OutOfMemory {
@@ -115,15 +122,19 @@ fn diagnose(
         },
         ..OutOfMemory::default()
     };
-    let device = contexts::current_device().unwrap_or(0);
+    let current = contexts::current_device();
+    let device = device.or(current).unwrap_or(0);
+    let is_current = current == Some(device);
     let devices = devices();
     let is_only = devices == Some(1);
     why.info.device = device.unsigned_abs();
     // SAFETY: both write at most as much as is there.
     let name = text::<128>(|text, len| unsafe { queries::cuDeviceGetName(text, len, device) });
     why.info.device_name = name.unwrap_or_default();
-    if let Some((free, total)) = memory() {
-        (why.free, why.total) = (Some(free), Some(total));
+    match memory().filter(|_| is_current) {
+        Some((free, total)) => (why.free, why.total) = (Some(free), Some(total)),
+        // What is free is known with a context on the device alone.
+        None => why.total = total(device),
     }
     why.pools = pools_on(device, is_only);
     why.pools.retain(|pool| pool.reserved != 0);
@@ -134,7 +145,7 @@ fn diagnose(
         || Processes::Unknown("the device has no PCI address".to_owned()),
         processes,
     );
-    let there = OnDevice::new(state::registry(), device, is_only);
+    let there = OnDevice::new(state::registry(), device, is_current, is_only);
     holdings(state::registry(), &there, &mut why);
     why.settings.devices = devices.unwrap_or(0);
     why
@@ -213,7 +224,15 @@ fn text<const N: usize>(query: impl FnOnce(*mut c_char, i32) -> CUresult) -> Opt
         .then(|| text.to_string_lossy().into_owned())
 }
 
-/// Free and total memory.
+/// Total memory of any device.
+fn total(device: CUdevice) -> Option<u64> {
+    let mut total = 0;
+    // SAFETY: as above.
+    let result = unsafe { queries::cuDeviceTotalMem_v2(&mut total, device) };
+    result.is_success().then_some(total as u64)
+}
+
+/// Free and total memory of the current device.
 fn memory() -> Option<(u64, u64)> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: as above.

@@ -219,6 +219,66 @@ fn the_diagnosis_has_the_memory_of_the_device_that_ran_out() {
     }
 }
 
+/// A device that is full, and calls that name it while a context on another device is current.
+const NOT_CURRENT: &str = r#"
+#include "driver.h"
+extern int cuInit(unsigned);
+extern int cuCtxCreate_v2(Handle *, unsigned, int);
+extern int cuCtxSetCurrent(Handle);
+extern int cuDevicePrimaryCtxRetain(Handle *, int);
+extern int cuMemAlloc_v2(CUdeviceptr *, size_t);
+extern int cuMemCreate(CUdeviceptr *, size_t, const AllocationProp *, unsigned long long);
+static const size_t MIB = 1 << 20;
+static Handle contexts[2];
+static CUdeviceptr memory[2];
+int main(void) {
+    AllocationProp physical = {.type = 1, .location = {1, 1}};
+    CUdeviceptr none;
+    Handle no_context;
+    DO(cuInit(0));
+    DO(cuCtxCreate_v2(&contexts[0], 0, 0));
+    DO(cuMemAlloc_v2(&memory[0], 100 * MIB));
+    DO(cuCtxCreate_v2(&contexts[1], 0, 1));
+    DO(cuMemAlloc_v2(&memory[1], 980 * MIB));
+    DO(cuCtxSetCurrent(contexts[0]));
+    REFUSED(2, cuMemCreate(&none, 64 * MIB, &physical, 0));
+    REFUSED(2, cuCtxCreate_v2(&no_context, 0, 1));
+    REFUSED(2, cuDevicePrimaryCtxRetain(&no_context, 1));
+    return 0;
+}"#;
+
+#[test]
+fn the_diagnosis_is_of_the_device_that_a_call_names() {
+    let driver = simulated_driver_folder();
+    let linked = ["-Wl,--no-as-needed", "-l:libcuda.so.1"];
+    let Some(program) = compile(&driver, "not_current", NOT_CURRENT, &linked) else {
+        return;
+    };
+    let variables = [
+        ("LEAK_REPORT", "json"),
+        ("CUGUARD_SIM", "memory=1GiB,devices=2"),
+    ];
+    let output = run(&program, &driver, &variables);
+    assert_success(&output);
+    let stderr = text(&output.stderr);
+    let line = stderr.lines().find(|line| line.starts_with('{'));
+    let report: Value = serde_json::from_str(line.expect("a report")).expect("JSON");
+    let refused = report["refused"].as_array().expect("a list");
+    assert_eq!(refused.len(), 3, "{report:#}");
+    for one in refused {
+        let diagnosis = one["diagnosis"].as_str().expect("a text");
+        for words in [
+            " on device 1,",
+            "why: the program's own data takes 980 MiB\n",
+            // The driver reports free memory for the current device alone.
+            "\n  device            1 GiB, unknown free\n",
+        ] {
+            assert!(diagnosis.contains(words), "{words}: {diagnosis}");
+        }
+        assert!(!diagnosis.contains("100 MiB"), "{diagnosis}");
+    }
+}
+
 /// Page-locked memory that no host has, with device memory that is free and device memory that is not.
 const HOST: &str = r#"
 #include "driver.h"

@@ -23,7 +23,8 @@ impl Call {
         is_primary: bool,
     ) -> CUresult {
         if !result.is_success() || out.is_null() {
-            return self.refused(result, &New::in_process(Kind::Context, 0));
+            let new = New::in_process(Kind::Context, 0).on(device);
+            return self.refused(result, &new);
         }
         // SAFETY: as the caller guarantees.
         contexts::created(unsafe { out.read_unaligned() }.0, device, is_primary);

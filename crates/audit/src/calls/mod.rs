@@ -110,7 +110,7 @@ impl Call {
     #[cold]
     pub(crate) fn refused(&self, result: CUresult, new: &New) -> CUresult {
         if result == CUresult::OUT_OF_MEMORY {
-            shortage::refused(self.name(), Some(new.kind), new.bytes);
+            shortage::refused(self.name(), Some(new.kind), new.bytes, new.device);
         }
         result
     }
@@ -166,6 +166,8 @@ pub(crate) struct New {
     stream: u64,
     /// Whether the current context owns it, and frees it when it is destroyed.
     is_owned: bool,
+    /// The device, if the call names one. Otherwise it is the current one.
+    device: Option<CUdevice>,
 }
 
 impl New {
@@ -176,6 +178,7 @@ impl New {
             bytes,
             stream: 0,
             is_owned: true,
+            device: None,
         }
     }
 
@@ -186,6 +189,16 @@ impl New {
             bytes,
             stream: 0,
             is_owned: false,
+            device: None,
+        }
+    }
+
+    /// On the device that the call names, if it names one.
+    pub(crate) fn on(self, device: Option<CUdevice>) -> Self {
+        Self {
+            // The host is no device.
+            device: device.filter(|device| *device != DEVICE_CPU),
+            ..self
         }
     }
 }

@@ -212,8 +212,9 @@ pub(crate) unsafe fn create_pool(
         let pool = unsafe { out.read_unaligned() };
         pools().insert(pool.address(), device);
     }
+    let new = New::in_process(Kind::MemoryPool, 0).on(device);
     // SAFETY: as above.
-    unsafe { call.created(result, out, New::in_process(Kind::MemoryPool, 0)) }
+    unsafe { call.created(result, out, new) }
 }
 
 type DestroyPool = unsafe extern "C-unwind" fn(CUmemoryPool) -> CUresult;

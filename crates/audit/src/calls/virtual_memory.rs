@@ -22,7 +22,8 @@ impl Call {
         device: Option<CUdevice>,
     ) -> CUresult {
         if !result.is_success() || out.is_null() {
-            return self.refused(result, &New::in_process(Kind::Physical, bytes));
+            let new = New::in_process(Kind::Physical, bytes).on(device);
+            return self.refused(result, &new);
         }
         // SAFETY: as the caller guarantees.
         mappings::created(unsafe { out.read_unaligned() }, bytes, device);

@@ -48,6 +48,7 @@ queries! {
     cuDeviceGetDefaultMemPool
     cuDeviceGetName
     cuDeviceGetPCIBusId
+    cuDeviceTotalMem_v2
     cuDevicePrimaryCtxGetState
     cuMemGetAddressRange_v2
     cuMemGetInfo_v2

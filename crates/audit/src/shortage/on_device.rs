@@ -19,10 +19,17 @@ pub(super) struct OnDevice {
 }
 
 impl OnDevice {
-    pub(super) fn new(registry: &Registry, device: CUdevice, is_only: bool) -> Self {
+    pub(super) fn new(
+        registry: &Registry,
+        device: CUdevice,
+        is_current: bool,
+        is_only: bool,
+    ) -> Self {
         let mut contexts = contexts::on_device(device);
-        // Also where the program did not create it by a recorded call.
-        contexts.push(contexts::current());
+        if is_current {
+            // Also where the program did not create it by a recorded call.
+            contexts.push(contexts::current());
+        }
         let mut without_context = HashSet::new();
         registry.for_each(|key, record| {
             if key.kind.is_device_memory() && record.context() == 0 {
