@@ -4,12 +4,15 @@
 //! The driver is queried through its own functions, which are not recorded. The program's thread is inside a driver call
 //! that has returned, so the driver can be called here; what it does not return is unknown, and the diagnosis says so.
 
+mod on_device;
+
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuguard_nvml::{Nvml, Process};
-use cuguard_registry::{Kind, Origin, Registry, record_out_of_memory};
+use cuguard_registry::{Amount, Kind, Origin, Registry, record_out_of_memory};
 use cuguard_report::audit::Refused;
 use cuguard_report::oom::{
     FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings, print,
@@ -18,7 +21,9 @@ use cuguard_report::register_frames;
 use cuguard_sys::{CUdevice, CUmemoryPool, CUresult, pool_attribute};
 
 use crate::real::queries;
+use crate::state::contexts;
 use crate::{origin, python, state};
+use on_device::OnDevice;
 
 /// Held while an allocation is diagnosed, so that the diagnoses of several threads follow each other.
 static DIAGNOSING: Mutex<()> = Mutex::new(());
@@ -26,19 +31,30 @@ static DIAGNOSING: Mutex<()> = Mutex::new(());
 /// What was refused, by a hash of function and stack trace, in this order. Never held while the driver is called.
 static REFUSED: Mutex<Vec<(u64, Refused)>> = Mutex::new(Vec::new());
 
-/// Held while pools are queried, and while the record of a pool that is about to be destroyed is removed: what has a
-/// record under this lock is not destroyed yet.
-pub(crate) static POOLS: Mutex<()> = Mutex::new(());
+/// The devices of the pools that the program created. Held while pools are queried, and while the record of a pool that is
+/// about to be destroyed is removed: what has a record under this lock is not destroyed yet.
+static POOLS: Mutex<BTreeMap<u64, CUdevice>> = Mutex::new(BTreeMap::new());
+
+/// The devices of pools, locked.
+pub(crate) fn pools() -> MutexGuard<'static, BTreeMap<u64, CUdevice>> {
+    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// How many call sites the diagnosis has.
 const MAX_SITES: usize = 32;
 
-/// Diagnoses an allocation that the driver refused for lack of memory. `bytes` is 0 where only the driver knows.
+/// Diagnoses an allocation that the driver refused for lack of memory. `bytes` is 0 where only the driver knows. Without a
+/// device, it is the current one.
 #[cold]
-pub(crate) fn refused(function: &'static str, kind: Option<Kind>, bytes: u64) {
+pub(crate) fn refused(
+    function: &'static str,
+    kind: Option<Kind>,
+    bytes: u64,
+    device: Option<CUdevice>,
+) {
     let trace = origin::trace();
     state::begin();
-    record_out_of_memory(bytes, || trace, state::contexts::current());
+    record_out_of_memory(bytes, || trace, contexts::current());
     let origin = Origin::from_frames(trace.stack());
     let mut hasher = DefaultHasher::new();
     (function, origin.stack).hash(&mut hasher);
@@ -56,7 +72,7 @@ pub(crate) fn refused(function: &'static str, kind: Option<Kind>, bytes: u64) {
     }
     register_frames(python::resolve);
     let diagnosing = DIAGNOSING.lock().unwrap_or_else(PoisonError::into_inner);
-    let why = diagnose(function, kind, bytes, origin);
+    let why = diagnose(function, kind, bytes, origin, device);
     print(&why);
     drop(diagnosing);
     let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -90,6 +106,7 @@ fn diagnose(
     kind: Option<Kind>,
     bytes: Option<u64>,
     origin: Origin,
+    device: Option<CUdevice>,
 ) -> OutOfMemory {
     let code = CUresult::OUT_OF_MEMORY;
     let mut why = OutOfMemory {
@@ -105,15 +122,21 @@ fn diagnose(
         },
         ..OutOfMemory::default()
     };
-    let device = device().unwrap_or(0);
+    let current = contexts::current_device();
+    let device = device.or(current).unwrap_or(0);
+    let is_current = current == Some(device);
+    let devices = devices();
+    let is_only = devices == Some(1);
     why.info.device = device.unsigned_abs();
     // SAFETY: both write at most as much as is there.
     let name = text::<128>(|text, len| unsafe { queries::cuDeviceGetName(text, len, device) });
     why.info.device_name = name.unwrap_or_default();
-    if let Some((free, total)) = memory() {
-        (why.free, why.total) = (Some(free), Some(total));
+    match memory().filter(|_| is_current) {
+        Some((free, total)) => (why.free, why.total) = (Some(free), Some(total)),
+        // What is free is known with a context on the device alone.
+        None => why.total = total(device),
     }
-    why.pools = pools(device);
+    why.pools = pools_on(device, is_only);
     why.pools.retain(|pool| pool.reserved != 0);
     // SAFETY: as above.
     let address =
@@ -122,16 +145,24 @@ fn diagnose(
         || Processes::Unknown("the device has no PCI address".to_owned()),
         processes,
     );
-    holdings(state::registry(), &mut why);
-    why.settings.devices = devices().unwrap_or(0);
+    let there = OnDevice::new(state::registry(), device, is_current, is_only);
+    holdings(state::registry(), &there, &mut why);
+    why.settings.devices = devices.unwrap_or(0);
     why
 }
 
-/// What the records of this process have.
-fn holdings(registry: &Registry, why: &mut OutOfMemory) {
-    let usage = registry.memory_usage();
+/// What the records of this process have, of the device's memory and of the host's.
+fn holdings(registry: &Registry, there: &OnDevice, why: &mut OutOfMemory) {
+    let mut amounts = [Amount::default(); Kind::COUNT];
+    let usage = registry.memory_usage_of(|key, record| {
+        let counts = there.has(key, record);
+        if counts {
+            amounts[key.kind.index()] += Amount::new(1, record.bytes());
+        }
+        counts
+    });
     for kind in Kind::ALL.iter().copied().filter(|kind| kind.is_memory()) {
-        let amount = registry.totals(kind).live();
+        let amount = amounts[kind.index()];
         if amount.count != 0 {
             why.usage.push(KindUsage { kind, amount });
         }
@@ -143,7 +174,9 @@ fn holdings(registry: &Registry, why: &mut OutOfMemory) {
         ..Settings::default()
     };
     why.call_sites = usage.sites;
-    why.call_sites.retain(|site| site.group.kind.is_memory());
+    let request = &why.request;
+    why.call_sites
+        .retain(|site| request.may_be_why(site.group.kind));
     why.call_sites.truncate(MAX_SITES);
 }
 
@@ -174,17 +207,9 @@ fn processes(pci_bus_id: String) -> Processes {
     }
 }
 
-/// The device of the current context.
-fn device() -> Option<CUdevice> {
-    let mut device = 0;
-    // SAFETY: the variable outlives the call, as in all functions below.
-    let result = unsafe { queries::cuCtxGetDevice(&mut device) };
-    result.is_success().then_some(device)
-}
-
 fn devices() -> Option<u32> {
     let mut count = 0;
-    // SAFETY: as above.
+    // SAFETY: the variable outlives the call, as in all functions below.
     let result = unsafe { queries::cuDeviceGetCount(&mut count) };
     u32::try_from(count).ok().filter(|_| result.is_success())
 }
@@ -199,7 +224,15 @@ fn text<const N: usize>(query: impl FnOnce(*mut c_char, i32) -> CUresult) -> Opt
         .then(|| text.to_string_lossy().into_owned())
 }
 
-/// Free and total memory.
+/// Total memory of any device.
+fn total(device: CUdevice) -> Option<u64> {
+    let mut total = 0;
+    // SAFETY: as above.
+    let result = unsafe { queries::cuDeviceTotalMem_v2(&mut total, device) };
+    result.is_success().then_some(total as u64)
+}
+
+/// Free and total memory of the current device.
 fn memory() -> Option<(u64, u64)> {
     let (mut free, mut total) = (0, 0);
     // SAFETY: as above.
@@ -207,16 +240,17 @@ fn memory() -> Option<(u64, u64)> {
     result.is_success().then_some((free as u64, total as u64))
 }
 
-/// The device's default pool, and those that the program created.
-fn pools(device: CUdevice) -> Vec<PoolUse> {
-    let mut pools = Vec::new();
+/// The device's default pool, and those that the program created there. Where there is no other device, also those of
+/// which the device is not known: they were imported.
+fn pools_on(device: CUdevice, is_only: bool) -> Vec<PoolUse> {
+    let mut list = Vec::new();
     let mut default = CUmemoryPool::default();
     // SAFETY: as above.
     if unsafe { queries::cuDeviceGetDefaultMemPool(&mut default, device) }.is_success() {
-        pools.extend(pool(default, "the device's default pool".to_owned()));
+        list.extend(pool(default, "the device's default pool".to_owned()));
     }
     // Until the list is complete, no pool is destroyed.
-    let _pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let devices = pools();
     let mut handles = Vec::new();
     state::registry().for_each(|key, _| {
         if key.kind == Kind::MemoryPool {
@@ -225,10 +259,13 @@ fn pools(device: CUdevice) -> Vec<PoolUse> {
     });
     handles.sort_unstable();
     for (index, handle) in handles.into_iter().enumerate() {
-        let name = format!("pool {} of the program", index + 1);
-        pools.extend(pool(CUmemoryPool(handle as usize), name));
+        let is_there = devices.get(&handle).map_or(is_only, |own| *own == device);
+        if is_there {
+            let name = format!("pool {} of the program", index + 1);
+            list.extend(pool(CUmemoryPool(handle as usize), name));
+        }
     }
-    pools
+    list
 }
 
 fn pool(pool: CUmemoryPool, name: String) -> Option<PoolUse> {

@@ -120,3 +120,223 @@ fn refused_allocations_can_set_the_exit_code() {
         assert!(lines[0].contains("larger than the device"), "{stderr}");
     }
 }
+
+/// Two devices, each with memory of every kind that no context owns, and an allocation on each that is refused.
+const TWO_DEVICES: &str = r#"
+#include "driver.h"
+extern int cuInit(unsigned);
+extern int cuCtxCreate_v2(Handle *, unsigned, int);
+extern int cuCtxSetCurrent(Handle);
+extern int cuCtxSynchronize(void);
+extern int cuMemAlloc_v2(CUdeviceptr *, size_t);
+extern int cuMemHostAlloc(void **, size_t, unsigned);
+extern int cuMemAllocAsync(CUdeviceptr *, size_t, Handle);
+extern int cuMemAllocFromPoolAsync(CUdeviceptr *, size_t, Handle, Handle);
+extern int cuMemPoolCreate(Handle *, const PoolProps *);
+extern int cuMemCreate(CUdeviceptr *, size_t, const AllocationProp *, unsigned long long);
+static const size_t MIB = 1 << 20;
+static Handle contexts[2], pools[2];
+static CUdeviceptr memory[8];
+static void *host;
+static __attribute__((noinline)) void on_first(void) {
+    AllocationProp physical = {.type = 1, .location = {1, 0}};
+    PoolProps props = {.alloc_type = 1, .location = {1, 0}};
+    DO(cuMemAlloc_v2(&memory[0], 128 * MIB));
+    DO(cuMemAllocAsync(&memory[1], 64 * MIB, 0));
+    DO(cuMemPoolCreate(&pools[0], &props));
+    DO(cuMemAllocFromPoolAsync(&memory[2], 64 * MIB, pools[0], 0));
+    DO(cuMemCreate(&memory[3], 32 * MIB, &physical, 0));
+}
+static __attribute__((noinline)) void on_second(void) {
+    AllocationProp physical = {.type = 1, .location = {1, 1}};
+    PoolProps props = {.alloc_type = 1, .location = {1, 1}};
+    DO(cuMemAlloc_v2(&memory[4], 320 * MIB));
+    DO(cuMemAllocAsync(&memory[5], 32 * MIB, 0));
+    DO(cuMemPoolCreate(&pools[1], &props));
+    DO(cuMemAllocFromPoolAsync(&memory[6], 32 * MIB, pools[1], 0));
+    DO(cuMemCreate(&memory[7], 16 * MIB, &physical, 0));
+}
+static __attribute__((noinline)) void ask(void) {
+    CUdeviceptr none;
+    REFUSED(2, cuMemAlloc_v2(&none, 900 * MIB));
+}
+static __attribute__((noinline)) void ask_on_second(void) { ask(); }
+static __attribute__((noinline)) void ask_on_first(void) { ask(); }
+int main(void) {
+    DO(cuInit(0));
+    DO(cuCtxCreate_v2(&contexts[0], 0, 0));
+    on_first();
+    DO(cuMemHostAlloc(&host, 8 * MIB, 0));
+    DO(cuCtxCreate_v2(&contexts[1], 0, 1));
+    on_second();
+    ask_on_second();
+    DO(cuCtxSetCurrent(contexts[0]));
+    ask_on_first();
+    return 0;
+}"#;
+
+#[test]
+fn the_diagnosis_has_the_memory_of_the_device_that_ran_out() {
+    let driver = simulated_driver_folder();
+    let linked = ["-Wl,--no-as-needed", "-l:libcuda.so.1"];
+    let Some(program) = compile(&driver, "two_devices", TWO_DEVICES, &linked) else {
+        return;
+    };
+    let variables = [
+        ("LEAK_REPORT", "json"),
+        ("CUGUARD_SIM", "memory=1GiB,devices=2"),
+    ];
+    let output = run(&program, &driver, &variables);
+    assert_success(&output);
+    let stderr = text(&output.stderr);
+    let line = stderr.lines().find(|line| line.starts_with('{'));
+    let report: Value = serde_json::from_str(line.expect("a report")).expect("JSON");
+    let diagnosis = |index: usize| report["refused"][index]["diagnosis"].as_str();
+    let second = diagnosis(0).expect("a diagnosis");
+    let first = diagnosis(1).expect("a diagnosis");
+    // Device memory, stream-ordered memory of two pools, physical memory.
+    let own = "the program's own data takes";
+    for (text, device, here, elsewhere) in [
+        (second, 1, [320, 64, 16, 400], "on_first"),
+        (first, 0, [128, 128, 32, 288], "on_second"),
+    ] {
+        assert!(text.contains(&format!(" on device {device},")), "{text}");
+        let [device, pooled, physical, sum] = here;
+        assert!(text.contains(&format!("{own} {sum} MiB\n")), "{text}");
+        for amount in [
+            format!("{device} MiB in 1 allocation of device memory; takes {device} MiB in pages"),
+            format!("{pooled} MiB in 2 allocations of stream-ordered memory"),
+            format!("{physical} MiB in 1 allocation of physical memory"),
+            // Of no device.
+            "8 MiB in 1 allocation of pinned host memory".to_owned(),
+        ] {
+            let row = format!("\n  this process      {amount}\n");
+            assert!(text.contains(&row), "{row}{text}");
+        }
+        // The device's default pool and one of the program.
+        assert_eq!(text.matches("\n  pool ").count(), 2, "{text}");
+        assert!(!text.contains(elsewhere), "{text}");
+    }
+}
+
+/// A device that is full, and calls that name it while a context on another device is current.
+const NOT_CURRENT: &str = r#"
+#include "driver.h"
+extern int cuInit(unsigned);
+extern int cuCtxCreate_v2(Handle *, unsigned, int);
+extern int cuCtxSetCurrent(Handle);
+extern int cuDevicePrimaryCtxRetain(Handle *, int);
+extern int cuMemAlloc_v2(CUdeviceptr *, size_t);
+extern int cuMemCreate(CUdeviceptr *, size_t, const AllocationProp *, unsigned long long);
+static const size_t MIB = 1 << 20;
+static Handle contexts[2];
+static CUdeviceptr memory[2];
+int main(void) {
+    AllocationProp physical = {.type = 1, .location = {1, 1}};
+    CUdeviceptr none;
+    Handle no_context;
+    DO(cuInit(0));
+    DO(cuCtxCreate_v2(&contexts[0], 0, 0));
+    DO(cuMemAlloc_v2(&memory[0], 100 * MIB));
+    DO(cuCtxCreate_v2(&contexts[1], 0, 1));
+    DO(cuMemAlloc_v2(&memory[1], 980 * MIB));
+    DO(cuCtxSetCurrent(contexts[0]));
+    REFUSED(2, cuMemCreate(&none, 64 * MIB, &physical, 0));
+    REFUSED(2, cuCtxCreate_v2(&no_context, 0, 1));
+    REFUSED(2, cuDevicePrimaryCtxRetain(&no_context, 1));
+    return 0;
+}"#;
+
+#[test]
+fn the_diagnosis_is_of_the_device_that_a_call_names() {
+    let driver = simulated_driver_folder();
+    let linked = ["-Wl,--no-as-needed", "-l:libcuda.so.1"];
+    let Some(program) = compile(&driver, "not_current", NOT_CURRENT, &linked) else {
+        return;
+    };
+    let variables = [
+        ("LEAK_REPORT", "json"),
+        ("CUGUARD_SIM", "memory=1GiB,devices=2"),
+    ];
+    let output = run(&program, &driver, &variables);
+    assert_success(&output);
+    let stderr = text(&output.stderr);
+    let line = stderr.lines().find(|line| line.starts_with('{'));
+    let report: Value = serde_json::from_str(line.expect("a report")).expect("JSON");
+    let refused = report["refused"].as_array().expect("a list");
+    assert_eq!(refused.len(), 3, "{report:#}");
+    for one in refused {
+        let diagnosis = one["diagnosis"].as_str().expect("a text");
+        for words in [
+            " on device 1,",
+            "why: the program's own data takes 980 MiB\n",
+            // The driver reports free memory for the current device alone.
+            "\n  device            1 GiB, unknown free\n",
+        ] {
+            assert!(diagnosis.contains(words), "{words}: {diagnosis}");
+        }
+        assert!(!diagnosis.contains("100 MiB"), "{diagnosis}");
+    }
+}
+
+/// Page-locked memory that no host has, with device memory that is free and device memory that is not.
+const HOST: &str = r#"
+#include "driver.h"
+extern int cuInit(unsigned);
+extern int cuCtxCreate_v2(Handle *, unsigned, int);
+extern int cuMemAlloc_v2(CUdeviceptr *, size_t);
+extern int cuMemAllocHost_v2(void **, size_t);
+extern int cuMemHostAlloc(void **, size_t, unsigned);
+static const size_t MIB = 1 << 20, TOO_MUCH = (size_t)1 << 47;
+static Handle context;
+static CUdeviceptr memory[2];
+static void *host;
+int main(void) {
+    void *none;
+    DO(cuInit(0));
+    DO(cuCtxCreate_v2(&context, 0, 0));
+    DO(cuMemHostAlloc(&host, 24 * MIB, 0));
+    DO(cuMemAlloc_v2(&memory[0], 32 * MIB));
+    REFUSED(2, cuMemHostAlloc(&none, TOO_MUCH, 0));
+    DO(cuMemAlloc_v2(&memory[1], 896 * MIB));
+    REFUSED(2, cuMemHostAlloc(&none, TOO_MUCH, 4));
+    REFUSED(2, cuMemAllocHost_v2(&none, TOO_MUCH));
+    return 0;
+}"#;
+
+#[test]
+fn host_memory_that_is_refused_has_causes_on_the_host_alone() {
+    let driver = simulated_driver_folder();
+    let linked = ["-Wl,--no-as-needed", "-l:libcuda.so.1"];
+    let Some(program) = compile(&driver, "host", HOST, &linked) else {
+        return;
+    };
+    let variables = [("LEAK_REPORT", "json"), ("CUGUARD_SIM", "memory=1GiB")];
+    let output = run(&program, &driver, &variables);
+    assert_success(&output);
+    let stderr = text(&output.stderr);
+    let line = stderr.lines().find(|line| line.starts_with('{'));
+    let report: Value = serde_json::from_str(line.expect("a report")).expect("JSON");
+    let refused = report["refused"].as_array().expect("a list");
+    let kinds: Vec<_> = refused.iter().map(|one| &one["kind"]).collect();
+    assert_eq!(kinds, ["pinned", "write_combined", "pinned"]);
+    for one in refused {
+        let diagnosis = one["diagnosis"].as_str().expect("a text");
+        for words in [
+            "the host did not page-lock that much; the program holds 24 MiB",
+            "ulimit -l",
+            "24 MiB in 1 allocation of pinned host memory by main",
+        ] {
+            assert!(diagnosis.contains(words), "{words}: {diagnosis}");
+        }
+        for words in [
+            "on device",
+            "yet it was refused",
+            "own data",
+            "32 MiB",
+            "896 MiB",
+        ] {
+            assert!(!diagnosis.contains(words), "{words}: {diagnosis}");
+        }
+    }
+}

@@ -6,6 +6,7 @@ use cuguard_sync::process::is_forked;
 
 use crate::caller;
 use crate::collect::{self, RecordingMode};
+use crate::counters::Amount;
 use crate::group::Fate;
 use crate::kind::Kind;
 use crate::names;
@@ -50,6 +51,36 @@ impl Registry {
         let live = |kind| self.totals(kind).live();
         let baseline = lock(&self.baseline);
         usage.by_site(baseline.as_ref(), self.sample(), live, self.is_complete())
+    }
+
+    /// [`memory_usage`](Self::memory_usage) of the records that `which` selects. They stand for themselves: nothing is
+    /// estimated from samples. `which` must not call this registry.
+    ///
+    /// ```
+    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// for (address, context) in [(0x1000, 1), (0x2000, 2)] {
+    ///     let entry = Entry { bytes: 16, ..Entry::of_handle("") };
+    ///     registry.insert_stack(Key::by_address(Kind::Device, address), entry, &[7], context);
+    /// }
+    /// let usage = registry.memory_usage_of(|_, record| record.context() == 2);
+    /// assert_eq!(usage.sites[0].group.amount.bytes, 16);
+    /// ```
+    pub fn memory_usage_of(&self, mut which: impl FnMut(&Key, &Record) -> bool) -> MemoryUsage {
+        let mut usage = UsageBuilder::new(self.created, caller::now());
+        self.for_each(|key, record| {
+            if which(key, record) {
+                usage.add(key, record);
+            }
+        });
+        let baseline = lock(&self.baseline);
+        usage.by_site(
+            baseline.as_ref(),
+            1,
+            |_| Amount::default(),
+            self.is_complete(),
+        )
     }
 
     /// [`memory_usage`](Self::memory_usage) without call sites.

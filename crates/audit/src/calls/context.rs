@@ -10,7 +10,7 @@ use crate::real::queries;
 use crate::state::contexts::{self, Ending};
 
 impl Call {
-    /// After a call that creates, attaches or retains a context. `device` is that of a primary context.
+    /// After a call that creates, attaches or retains a context. Without a device, it is the current one.
     ///
     /// # Safety
     ///
@@ -20,12 +20,14 @@ impl Call {
         result: CUresult,
         out: *const CUcontext,
         device: Option<CUdevice>,
+        is_primary: bool,
     ) -> CUresult {
         if !result.is_success() || out.is_null() {
-            return self.refused(result, &New::in_process(Kind::Context, 0));
+            let new = New::in_process(Kind::Context, 0).on(device);
+            return self.refused(result, &new);
         }
         // SAFETY: as the caller guarantees.
-        contexts::created(unsafe { out.read_unaligned() }.0, device);
+        contexts::created(unsafe { out.read_unaligned() }.0, device, is_primary);
         result
     }
 }
@@ -52,7 +54,7 @@ pub(crate) unsafe fn create(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, flags, device) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created_context(result, out, None) }
+    unsafe { call.created_context(result, out, Some(device), false) }
 }
 
 type CreateV3 = unsafe extern "C-unwind" fn(
@@ -76,7 +78,7 @@ pub(crate) unsafe fn create_v3(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, affinity, count, flags, device) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created_context(result, out, None) }
+    unsafe { call.created_context(result, out, Some(device), false) }
 }
 
 type CreateV4 =
@@ -94,7 +96,7 @@ pub(crate) unsafe fn create_v4(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, parameters, flags, device) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created_context(result, out, None) }
+    unsafe { call.created_context(result, out, Some(device), false) }
 }
 
 type VdpGetProcAddress = Option<unsafe extern "C" fn(u32, u32, *mut *mut c_void) -> u32>;
@@ -114,7 +116,7 @@ pub(crate) unsafe fn create_vdpau(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, flags, device, vdp_device, get_proc_address) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created_context(result, out, None) }
+    unsafe { call.created_context(result, out, Some(device), false) }
 }
 
 type Destroy = unsafe extern "C-unwind" fn(CUcontext) -> CUresult;
@@ -140,7 +142,7 @@ pub(crate) unsafe fn attach(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, flags) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created_context(result, out, None) }
+    unsafe { call.created_context(result, out, None, false) }
 }
 
 /// `cuCtxDetach`: destroys the context with its last use. A primary context is released by another function.
@@ -164,7 +166,7 @@ pub(crate) unsafe fn retain_primary(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, device) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created_context(result, out, Some(device)) }
+    unsafe { call.created_context(result, out, Some(device), true) }
 }
 
 type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
@@ -212,7 +214,7 @@ pub(crate) unsafe fn create_green(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, resources, device, flags) };
     // SAFETY: the driver wrote to it. Both handles are pointers.
-    unsafe { call.created_context(result, out.cast::<CUcontext>(), None) }
+    unsafe { call.created_context(result, out.cast::<CUcontext>(), Some(device), false) }
 }
 
 type DestroyGreen = unsafe extern "C-unwind" fn(CUgreenCtx) -> CUresult;

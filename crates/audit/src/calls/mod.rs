@@ -110,7 +110,7 @@ impl Call {
     #[cold]
     pub(crate) fn refused(&self, result: CUresult, new: &New) -> CUresult {
         if result == CUresult::OUT_OF_MEMORY {
-            shortage::refused(self.name(), Some(new.kind), new.bytes);
+            shortage::refused(self.name(), Some(new.kind), new.bytes, new.device);
         }
         result
     }
@@ -144,6 +144,20 @@ pub(crate) fn is_freed(result: CUresult) -> bool {
     result.is_success() || result == CUresult::DEINITIALIZED
 }
 
+/// `CU_DEVICE_CPU`: the host in place of a device.
+const DEVICE_CPU: CUdevice = -1;
+
+/// The device at a location, `CU_DEVICE_CPU` for the host; `None` for a location that is neither.
+pub(crate) fn device_at(location: CUmemLocation) -> Option<CUdevice> {
+    match location.type_ {
+        mem_location_type::DEVICE => Some(location.id),
+        mem_location_type::HOST
+        | mem_location_type::HOST_NUMA
+        | mem_location_type::HOST_NUMA_CURRENT => Some(DEVICE_CPU),
+        _ => None,
+    }
+}
+
 /// What a call creates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct New {
@@ -152,6 +166,8 @@ pub(crate) struct New {
     stream: u64,
     /// Whether the current context owns it, and frees it when it is destroyed.
     is_owned: bool,
+    /// The device, if the call names one. Otherwise it is the current one.
+    device: Option<CUdevice>,
 }
 
 impl New {
@@ -162,6 +178,7 @@ impl New {
             bytes,
             stream: 0,
             is_owned: true,
+            device: None,
         }
     }
 
@@ -172,6 +189,16 @@ impl New {
             bytes,
             stream: 0,
             is_owned: false,
+            device: None,
+        }
+    }
+
+    /// On the device that the call names, if it names one.
+    pub(crate) fn on(self, device: Option<CUdevice>) -> Self {
+        Self {
+            // The host is no device.
+            device: device.filter(|device| *device != DEVICE_CPU),
+            ..self
         }
     }
 }
@@ -215,7 +242,22 @@ handles! {
 
 #[cfg(test)]
 mod tests {
-    use super::Call;
+    use super::{Call, device_at};
+    use cuguard_sys::{CUmemLocation, mem_location_type};
+
+    #[test]
+    fn memory_of_the_host_is_on_no_device() {
+        let at = |type_, id| device_at(CUmemLocation { type_, id });
+        assert_eq!(at(mem_location_type::DEVICE, 3), Some(3));
+        for host in [
+            mem_location_type::HOST,
+            mem_location_type::HOST_NUMA,
+            mem_location_type::HOST_NUMA_CURRENT,
+        ] {
+            assert_eq!(at(host, 0), Some(-1));
+        }
+        assert_eq!(at(mem_location_type::INVALID, 0), None);
+    }
 
     #[test]
     fn calls_inside_a_call_do_not_end_it() {

@@ -3,14 +3,13 @@
 //! On a stream that is being captured, these functions allocate and free nothing: they add nodes to a graph.
 
 use std::ffi::c_void;
-use std::sync::PoisonError;
 
 use cuguard_registry::Kind;
 use cuguard_sys::*;
 
-use super::{Address, Call, New, is_freed};
+use super::{Address, Call, New, device_at, is_freed};
 use crate::real::queries;
-use crate::shortage;
+use crate::shortage::pools;
 use crate::state::{self, counted, graphs};
 use crate::turn;
 
@@ -202,24 +201,38 @@ pub(crate) unsafe fn create_pool(
 ) -> CUresult {
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, properties) };
-    // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_process(Kind::MemoryPool, 0)) }
+    // SAFETY: as the caller guarantees.
+    let properties = unsafe { properties.as_ref() };
+    let device = properties.and_then(|properties| device_at(properties.location));
+    if let Some(device) = device
+        && result.is_success()
+        && !out.is_null()
+    {
+        // SAFETY: the driver wrote to it.
+        let pool = unsafe { out.read_unaligned() };
+        pools().insert(pool.address(), device);
+    }
+    let new = New::in_process(Kind::MemoryPool, 0).on(device);
+    // SAFETY: as above.
+    unsafe { call.created(result, out, new) }
 }
 
 type DestroyPool = unsafe extern "C-unwind" fn(CUmemoryPool) -> CUresult;
 
 /// `cuMemPoolDestroy`. What was allocated from the pool stays allocated.
 pub(crate) unsafe fn destroy_pool(_: &Call, real: DestroyPool, pool: CUmemoryPool) -> CUresult {
-    let taken = {
+    let (taken, device) = {
         // The diagnosis of a shortage queries pools that have a record.
-        let _pools = shortage::POOLS
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        state::take(&[Kind::MemoryPool], pool.address())
+        let mut pools = pools();
+        let taken = state::take(&[Kind::MemoryPool], pool.address());
+        (taken, pools.remove(&pool.address()))
     };
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(pool) };
     if !is_freed(result) {
+        if let Some(device) = device {
+            pools().insert(pool.address(), device);
+        }
         state::put_back(taken);
     }
     result

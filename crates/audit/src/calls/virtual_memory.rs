@@ -5,7 +5,7 @@ use std::ffi::c_void;
 use cuguard_registry::Kind;
 use cuguard_sys::*;
 
-use super::{Call, New, is_freed};
+use super::{Call, New, device_at, is_freed};
 use crate::state::mappings;
 
 impl Call {
@@ -19,12 +19,14 @@ impl Call {
         result: CUresult,
         out: *const CUmemGenericAllocationHandle,
         bytes: u64,
+        device: Option<CUdevice>,
     ) -> CUresult {
         if !result.is_success() || out.is_null() {
-            return self.refused(result, &New::in_process(Kind::Physical, bytes));
+            let new = New::in_process(Kind::Physical, bytes).on(device);
+            return self.refused(result, &new);
         }
         // SAFETY: as the caller guarantees.
-        mappings::created(unsafe { out.read_unaligned() }, bytes);
+        mappings::created(unsafe { out.read_unaligned() }, bytes, device);
         result
     }
 }
@@ -47,8 +49,11 @@ pub(crate) unsafe fn create(
 ) -> CUresult {
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, size, properties, flags) };
+    // SAFETY: as the caller guarantees.
+    let properties = unsafe { properties.as_ref() };
+    let device = properties.and_then(|properties| device_at(properties.location));
     // SAFETY: the driver wrote to it.
-    unsafe { call.created_physical(result, out, size as u64) }
+    unsafe { call.created_physical(result, out, size as u64, device) }
 }
 
 type Import = unsafe extern "C-unwind" fn(
@@ -68,7 +73,7 @@ pub(crate) unsafe fn import(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, os_handle, handle_type) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created_physical(result, out, 0) }
+    unsafe { call.created_physical(result, out, 0, None) }
 }
 
 type CreateMulticast = unsafe extern "C-unwind" fn(
@@ -86,7 +91,7 @@ pub(crate) unsafe fn create_multicast(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, properties) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created_physical(result, out, 0) }
+    unsafe { call.created_physical(result, out, 0, None) }
 }
 
 type Retain =

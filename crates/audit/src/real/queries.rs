@@ -48,10 +48,12 @@ queries! {
     cuDeviceGetDefaultMemPool
     cuDeviceGetName
     cuDeviceGetPCIBusId
+    cuDeviceTotalMem_v2
     cuDevicePrimaryCtxGetState
     cuMemGetAddressRange_v2
     cuMemGetInfo_v2
     cuMemPoolGetAttribute
+    cuPointerGetAttribute
     cuStreamIsCapturing
     cuStreamIsCapturing_ptsz
     cuGraphGetNodes

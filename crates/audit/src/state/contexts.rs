@@ -22,6 +22,8 @@ struct Context {
     number: u32,
     /// How often it was created, attached or retained, less how often it was released.
     uses: u32,
+    /// The device, where it is known.
+    device: Option<i32>,
     /// The device, of a primary context.
     primary_of: Option<i32>,
 }
@@ -63,6 +65,7 @@ impl Table {
                 handle,
                 number: self.last_number,
                 uses: 0,
+                device: None,
                 primary_of: None,
             });
             self.contexts.len() - 1
@@ -108,13 +111,14 @@ pub(crate) fn number_of(handle: usize) -> u32 {
 /// Another handle of a context: that of a green context, and the one made from it.
 pub(crate) fn add_handle(handle: usize, of: usize) {
     let mut table = lock();
-    let number = table.find_or_add(of).number;
+    let Context { number, device, .. } = *table.find_or_add(of);
     match table.find(handle) {
-        Some(own) => own.number = number,
+        Some(own) => (own.number, own.device) = (number, device),
         None => table.contexts.push(Context {
             handle,
             number,
             uses: 0,
+            device,
             primary_of: None,
         }),
     }
@@ -122,29 +126,40 @@ pub(crate) fn add_handle(handle: usize, of: usize) {
     GENERATION.fetch_add(1, Relaxed);
 }
 
-/// Records a context that was created, attached or retained.
-pub(crate) fn created(handle: usize, primary_of: Option<i32>) {
+/// Records a context that was created, attached or retained. Without a device, it is the current one.
+pub(crate) fn created(handle: usize, device: Option<i32>, is_primary: bool) {
+    let device = device.or_else(current_device);
     let mut table = lock();
     let context = table.find_or_add(handle);
     context.uses += 1;
-    context.primary_of = primary_of.or(context.primary_of);
+    context.device = device.or(context.device);
+    if is_primary {
+        context.primary_of = device;
+    }
     let (is_first, number) = (context.uses == 1, context.number);
     drop(table);
     if is_first {
         begin();
-        record_context_created(number, device_of(primary_of));
+        let device = device.and_then(|device| u32::try_from(device).ok());
+        record_context_created(number, device.unwrap_or(0));
         insert(Kind::Context, handle as u64, 0, 0, 0);
     }
 }
 
-/// The device of a context that was just created: it is current then. For recordings alone.
-fn device_of(primary_of: Option<i32>) -> u32 {
-    let mut device = primary_of.unwrap_or(0);
-    if primary_of.is_none() && cuguard_recording::is_on() {
-        // SAFETY: the device can be written to.
-        let _ = unsafe { queries::cuCtxGetDevice(&mut device) };
-    }
-    u32::try_from(device).unwrap_or(0)
+/// The device of the context that is current on the calling thread.
+pub(crate) fn current_device() -> Option<i32> {
+    let mut device = 0;
+    // SAFETY: the device can be written to.
+    let result = unsafe { queries::cuCtxGetDevice(&mut device) };
+    result.is_success().then_some(device)
+}
+
+/// The numbers of the contexts that are known to be on a device.
+pub(crate) fn on_device(device: i32) -> Vec<u32> {
+    let table = lock();
+    let contexts = table.contexts.iter();
+    let there = contexts.filter(|own| own.device == Some(device));
+    there.map(|own| own.number).collect()
 }
 
 /// A context that is about to be destroyed or released once. The record is removed with the last use.

@@ -23,6 +23,8 @@ struct Physical {
     values: Vec<u64>,
     /// Where it is mapped.
     mapped: Vec<u64>,
+    /// The device that has it, `CU_DEVICE_CPU` for memory of the host; `None` where that is not known.
+    device: Option<i32>,
 }
 
 #[derive(Debug, Default)]
@@ -44,13 +46,14 @@ fn with<T>(change: impl FnOnce(&mut Table) -> T) -> T {
 }
 
 impl Table {
-    fn add(&mut self, handle: u64) {
+    fn add(&mut self, handle: u64, device: Option<i32>) {
         self.last_number += 1;
         let physical = Physical {
             handle,
             handles: 1,
             values: vec![handle],
             mapped: Vec::new(),
+            device,
         };
         self.physical.insert(self.last_number, physical);
         self.by_handle.insert(handle, self.last_number);
@@ -63,9 +66,9 @@ impl Table {
     }
 }
 
-/// Records physical memory that was created or imported.
-pub(crate) fn created(handle: u64, bytes: u64) {
-    with(|table| table.add(handle));
+/// Records physical memory that was created or imported. `device` has it, where that is known.
+pub(crate) fn created(handle: u64, bytes: u64, device: Option<i32>) {
+    with(|table| table.add(handle, device));
     insert(Kind::Physical, handle, bytes, 0, 0);
 }
 
@@ -91,7 +94,7 @@ pub(crate) fn retained(handle: u64, address: u64) {
     });
     match known {
         // Mapped before this library was there.
-        None => created(handle, 0),
+        None => created(handle, 0, None),
         Some((true, mapped)) => move_record((Kind::Mapped, mapped), (Kind::Physical, handle)),
         Some((false, _)) => {}
     }
@@ -219,6 +222,17 @@ enum Change {
     Freed(u64),
     /// The record had this address; another mapping is left.
     Moved(u64, u64),
+}
+
+/// The device that has physical memory, by the kind and address of its record; `CU_DEVICE_CPU` for memory of the host.
+pub(crate) fn device_of(kind: Kind, address: u64) -> Option<i32> {
+    with(|table| {
+        let number = match kind {
+            Kind::Mapped => table.at(address)?,
+            _ => *table.by_handle.get(&address)?,
+        };
+        table.physical.get(&number)?.device
+    })
 }
 
 /// Where the physical memory with a handle is mapped: addresses and sizes. A program that has one of them has the memory.

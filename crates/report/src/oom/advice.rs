@@ -201,6 +201,18 @@ impl OutOfMemory {
              system; `cuguard doctor` may show more");
     }
 
+    /// Page-locked memory that the host refused.
+    fn about_the_host(&self, advice: &mut Advice, held: u64) {
+        advice.add(
+            "look for limits of the host: of the container or control group (memory.max), of locked memory \
+             (ulimit -l), of what is free (free -h)",
+        );
+        if held != 0 {
+            advice.add("free page-locked memory that is not needed");
+        }
+        advice.add("page-lock less at once: copy in pieces through a smaller buffer, or from pageable memory");
+    }
+
     fn about_processes(&self, advice: &mut Advice) {
         let other = when(self.settings.devices > 1, ", or use another device");
         let maybe = self.maybe_own();
@@ -263,6 +275,7 @@ impl OutOfMemory {
                 self.pool("where the ends of two blocks share a page")
             )),
             Cause::FreeButRefused { .. } => self.about_refusal(advice),
+            Cause::HostMemory { bytes } => self.about_the_host(advice, *bytes),
             Cause::Unexplained { bytes } => self.about_the_unexplained(advice, *bytes),
         }
     }

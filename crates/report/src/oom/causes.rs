@@ -8,6 +8,8 @@
 //!
 //! If as much is free as was requested, the holders of the rest are no cause.
 //!
+//! Page-locked host memory is refused for a reason on the host, and nothing on the device is a cause.
+//!
 //! If only the driver knows how much was requested, as for a stream, it was more than is free. The same again
 //! counts as missing then, and at least a hundredth of the device: small holders on a nearly empty device do
 //! not explain it.
@@ -111,6 +113,12 @@ pub enum Cause {
         /// What is free.
         free: u64,
     },
+    /// Page-locked host memory was requested, and the host refused it: a limit of the container or of locked
+    /// memory, or too little memory that is free.
+    HostMemory {
+        /// The page-locked memory that is recorded.
+        bytes: u64,
+    },
     /// Contexts themselves hold it, or holders that are not known here: libraries of this process, and other
     /// processes where those are not known.
     Unexplained {
@@ -137,6 +145,7 @@ impl Cause {
             | Self::PendingFrees { bytes, .. }
             | Self::Fragmentation { bytes, .. }
             | Self::Rounding { bytes }
+            | Self::HostMemory { bytes }
             | Self::Unexplained { bytes } => *bytes,
         }
     }
@@ -169,6 +178,7 @@ impl Cause {
             Self::Fragmentation { .. } => "fragmentation",
             Self::Rounding { .. } => "rounding",
             Self::FreeButRefused { .. } => "free_but_refused",
+            Self::HostMemory { .. } => "host_memory",
             Self::Unexplained { .. } => "unexplained",
         }
     }
@@ -200,6 +210,10 @@ impl OutOfMemory {
         }
         if let Some(larger) = larger {
             return vec![larger];
+        }
+        if self.request.is_host_memory() {
+            let bytes = self.page_locked_bytes();
+            return vec![Cause::HostMemory { bytes }];
         }
         let shares = self.shares();
         let missing = self.missing();

@@ -75,6 +75,14 @@ impl OutOfMemory {
                     None => refused,
                 }
             }
+            Cause::HostMemory { bytes } => {
+                let holds = match bytes {
+                    0 => "no other page-locked memory".to_owned(),
+                    _ => format!("{size} of page-locked memory"),
+                };
+                let owner = self.owner();
+                format!("the host did not page-lock that much; the {owner} holds {holds}")
+            }
             Cause::Unexplained { .. } => {
                 format!("{size} are taken by contexts themselves, or by unknown holders")
             }

@@ -88,6 +88,45 @@ pub struct FailedRequest {
     pub code_name: &'static str,
 }
 
+impl FailedRequest {
+    /// Whether page-locked host memory was to be allocated or registered: no device memory is why that failed.
+    ///
+    /// ```
+    /// let mut request = cuguard::oom::FailedRequest::default();
+    /// assert!(!request.is_host_memory());
+    /// request.kind = Some(cuguard::Kind::Pinned);
+    /// assert!(request.is_host_memory());
+    /// ```
+    #[must_use]
+    pub fn is_host_memory(&self) -> bool {
+        self.host_kind().is_some()
+    }
+
+    /// The kind, if it is page-locked host memory.
+    pub(super) fn host_kind(&self) -> Option<Kind> {
+        self.kind.filter(|kind| is_page_locked(*kind))
+    }
+
+    /// Whether live memory of a kind may be why it failed.
+    ///
+    /// ```
+    /// use cuguard::Kind;
+    ///
+    /// let mut request = cuguard::oom::FailedRequest::default();
+    /// request.kind = Some(Kind::Pinned);
+    /// assert!(request.may_be_why(Kind::Registered) && !request.may_be_why(Kind::Device));
+    /// ```
+    #[must_use]
+    pub fn may_be_why(&self, kind: Kind) -> bool {
+        kind.is_memory() && (!self.is_host_memory() || is_page_locked(kind))
+    }
+}
+
+/// Whether it is page-locked host memory.
+pub(super) const fn is_page_locked(kind: Kind) -> bool {
+    matches!(kind, Kind::Pinned | Kind::Registered | Kind::WriteCombined)
+}
+
 /// A memory limit; see `ContextBuilder::memory_limit` and `PoolBuilder::limit`.
 ///
 /// ```

@@ -2,7 +2,7 @@
 
 use cuguard_registry::{Amount, Kind};
 
-use super::facts::{KindUsage, OutOfMemory};
+use super::facts::{KindUsage, OutOfMemory, is_page_locked};
 use super::others::{OtherContext, ProcessUse, Processes};
 use crate::words::total as sum;
 
@@ -46,6 +46,12 @@ impl OutOfMemory {
     pub(super) fn own_bytes(&self) -> u64 {
         let kinds = OUTSIDE_POOLS.iter().chain(&IN_POOLS);
         sum(kinds.map(|kind| usage_of(&self.usage, *kind).bytes))
+    }
+
+    /// The bytes of page-locked host memory that are recorded.
+    pub(super) fn page_locked_bytes(&self) -> u64 {
+        let page_locked = self.usage.iter().filter(|held| is_page_locked(held.kind));
+        sum(page_locked.map(|held| held.amount.bytes))
     }
 
     /// The processes that are known.

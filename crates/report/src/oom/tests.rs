@@ -1,5 +1,6 @@
 //! Causes from numbers alone: cases that are hard to produce on a device.
 
+mod host;
 mod whose;
 
 use super::*;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt::{self, Write};
 
-use super::facts::{OutOfMemory, RecoveryStep};
+use super::facts::{OutOfMemory, RecoveryStep, is_page_locked};
 use super::others::{PoolUse, Processes};
 use crate::audit::user_frames;
 use crate::frames::mark;
@@ -33,7 +33,11 @@ impl fmt::Display for OutOfMemory {
         if let Some(bytes) = self.request.bytes {
             write!(f, " of {}", ByteSize(bytes))?;
         }
-        write!(f, " on device {}: {}: ", self.info.device, self.refused())?;
+        match self.request.host_kind() {
+            Some(kind) => write!(f, " of {kind}")?,
+            None => write!(f, " on device {}", self.info.device)?,
+        }
+        write!(f, ": {}: ", self.refused())?;
         let causes = self.causes();
         if causes.is_empty() {
             return f.write_str("out of memory, and nothing that is known explains it");
@@ -66,6 +70,14 @@ impl OutOfMemory {
         page.call_sites();
         page.recovery();
         page.text
+    }
+
+    /// Whose records these are, before an amount.
+    fn this(&self) -> &'static str {
+        match self.settings.audited {
+            true => "this process",
+            false => "this context",
+        }
     }
 
     fn refused(&self) -> String {
@@ -158,14 +170,20 @@ impl Page<'_> {
             .bytes
             .map_or("memory".to_owned(), |b| ByteSize(b).to_string());
         let info = &self.why.info;
-        let at = match info.context {
-            // A context that could not be created.
+        let mut at = match info.context {
+            // Of a program without guards, or a context that could not be created.
             0 => match info.device_name.as_str() {
                 "" => format!("on device {}", info.device),
                 name => format!("on device {}, {name}", info.device),
             },
             _ => format!("in {info}"),
         };
+        if let Some(kind) = request.host_kind() {
+            at = match info.context {
+                0 => format!("of {kind}"),
+                _ => format!("of {kind} {at}"),
+            };
+        }
         self.line(format!(
             "cuguard: out of memory: {} requested {bytes} {at}",
             request.operation
@@ -214,6 +232,9 @@ impl Page<'_> {
         self.line("where the memory is:");
         let size =
             |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), |b| ByteSize(b).to_string());
+        if why.request.is_host_memory() {
+            return self.host_memory();
+        }
         let mut device = format!("{}, {} free", size(why.total), size(why.free));
         if let Some(largest) = why.largest {
             let _ = write!(
@@ -232,9 +253,10 @@ impl Page<'_> {
             };
             self.row(name, format!("{bytes}, {held} in use"));
         }
-        let (this, outside_of) = match why.settings.audited {
-            true => ("this process", "not recorded"),
-            false => ("this context", "outside guards"),
+        let this = why.this();
+        let outside_of = match why.settings.audited {
+            true => "not recorded",
+            false => "outside guards",
         };
         for usage in &why.usage {
             let mut what = amount_of(usage.kind, usage.amount);
@@ -319,10 +341,26 @@ impl Page<'_> {
         }
     }
 
+    /// What is recorded of page-locked memory.
+    fn host_memory(&mut self) {
+        let why = self.why;
+        let page_locked = || why.usage.iter().filter(|usage| is_page_locked(usage.kind));
+        for usage in page_locked() {
+            self.row(why.this(), amount_of(usage.kind, usage.amount));
+        }
+        if page_locked().next().is_none() {
+            self.row(why.this(), "no page-locked memory");
+        }
+    }
+
     fn call_sites(&mut self) {
         let why = self.why;
+        let sites = why.call_sites.iter();
+        let sites: Vec<_> = sites
+            .filter(|usage| why.request.may_be_why(usage.group.kind))
+            .collect();
         let unknown = why.settings.level == Level::Counts || why.info.context == 0;
-        if unknown && why.call_sites.is_empty() {
+        if unknown && sites.is_empty() {
             return;
         }
         self.line("");
@@ -334,7 +372,7 @@ impl Page<'_> {
                 "  (one resource in {sample} is recorded: these are estimates)"
             ));
         }
-        for usage in why.call_sites.iter().take(CALL_SITES) {
+        for usage in sites.iter().take(CALL_SITES) {
             let amount = amount_of(usage.group.kind, usage.group.amount);
             let mut line = format!("  {amount}{}", self.origin(&usage.group));
             if let Some(growth) = usage.growth.filter(|growth| *growth != 0) {
@@ -348,14 +386,14 @@ impl Page<'_> {
             }
             self.line(line);
         }
-        let more = why.call_sites.len().saturating_sub(CALL_SITES);
+        let more = sites.len().saturating_sub(CALL_SITES);
         if more != 0 {
             self.line(format!(
                 "  … and {}, not shown",
                 count(more as u64, "more call site")
             ));
         }
-        if why.call_sites.is_empty() {
+        if sites.is_empty() {
             self.line("  none");
         }
     }
