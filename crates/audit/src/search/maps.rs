@@ -1,4 +1,4 @@
-//! The mappings of the process, from `/proc/self/maps`.
+//! The mappings of the process, from `/proc/thread-self/maps`.
 
 use std::ops::Range;
 
@@ -36,7 +36,7 @@ impl Region {
     }
 }
 
-/// Parses the text of `/proc/self/maps`. Lines that it does not understand are skipped.
+/// Parses the text of `/proc/thread-self/maps`. Lines that it does not understand are skipped.
 pub(super) fn parse(text: &[u8]) -> Vec<Region> {
     let lines = text.split(|byte| *byte == b'\n');
     lines.filter_map(parse_line).collect()
@@ -61,10 +61,11 @@ fn parse_line(line: &[u8]) -> Option<Region> {
     })
 }
 
-/// The process's mappings now.
+/// The process's mappings now. None where they cannot be read.
 pub(super) fn read() -> Vec<Region> {
+    // Not `/proc/self/maps`, which is that of the main thread, and empty once it has ended.
     // `read` grows its buffer from the arena; it does not use `malloc`.
-    parse(&std::fs::read("/proc/self/maps").unwrap_or_default())
+    parse(&std::fs::read("/proc/thread-self/maps").unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ mod stop;
 mod survey;
 mod targets;
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use entry::Entered;
@@ -176,25 +176,37 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
             Some(names.place(rank, address))
         })
         .collect();
+    let left_out = left_out(&scan, &survey, limits, complete);
     Outcome {
         found,
-        all_searched: scan.left.load(Ordering::Relaxed) == 0 && survey.running() == 0 && complete,
-        cut_short: cut_short(&scan, &survey, limits, complete),
+        all_searched: left_out.is_empty(),
+        cut_short: cut_short(left_out),
         bytes_searched: scan.searched.load(Ordering::Relaxed),
         elapsed: begun.elapsed(),
     }
 }
 
-/// What the search left out, in words.
-fn cut_short(scan: &Scan<'_>, survey: &Survey, limits: Limits, complete: bool) -> Option<String> {
+/// What the search left out of the program's memory, in words. Addresses may be there.
+fn left_out(scan: &Scan<'_>, survey: &Survey, limits: Limits, complete: bool) -> Vec<String> {
     let mut parts = Vec::new();
-    let left = scan.left.load(Ordering::Relaxed);
-    if left > 0 {
+    if survey.regions.is_empty() {
+        parts.push("the memory map of the process could not be read".to_owned());
+    }
+    if !survey.all_listed {
+        parts.push("the threads of the process could not be listed".to_owned());
+    }
+    let megabytes = |bytes: &AtomicU64| match bytes.load(Ordering::Relaxed) {
+        0 => None,
+        bytes => Some(bytes.div_ceil(1 << 20)),
+    };
+    if let Some(left) = megabytes(&scan.left) {
         parts.push(format!(
-            "the search ended after {:.1} s with {} MiB of memory not searched",
+            "the search ended after {:.1} s with {left} MiB of memory not searched",
             limits.time.as_secs_f64(),
-            left.div_ceil(1 << 20)
         ));
+    }
+    if let Some(unread) = megabytes(&scan.unread) {
+        parts.push(format!("{unread} MiB of memory could not be read"));
     }
     match survey.running() {
         0 => {}
@@ -204,6 +216,11 @@ fn cut_short(scan: &Scan<'_>, survey: &Survey, limits: Limits, complete: bool) -
     if !complete {
         parts.push("a part of memory could not be searched".to_owned());
     }
+    parts
+}
+
+/// What the search left out, and what it could not tell apart.
+fn cut_short(mut parts: Vec<String>) -> Option<String> {
     if !heap::separates_driver() {
         parts.push(
             "the driver's calls of malloc do not reach this library, as where the program has its own malloc, so that \

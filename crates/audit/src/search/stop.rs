@@ -75,16 +75,18 @@ pub(super) struct State {
 pub(super) struct Stopped {
     ids: Vec<i32>,
     number: u32,
+    /// Whether all threads are known.
+    pub(super) all_listed: bool,
 }
 
 impl Stopped {
-    /// What the threads were at.
+    /// What the threads were at, without those that ended. The main thread stays as a zombie.
     pub(super) fn threads(&self) -> Vec<Thread> {
         let slots = SLOTS.iter().map(Some).chain(std::iter::repeat(None));
         self.ids
             .iter()
             .zip(slots)
-            .map(|(id, slot)| {
+            .filter_map(|(id, slot)| {
                 let stopped = |slot: &&Slot| slot.stopped.load(Ordering::Acquire) == self.number;
                 let state = slot.filter(stopped).map(|slot| State {
                     stack_pointer: slot.stack_pointer.load(Ordering::Relaxed),
@@ -95,11 +97,14 @@ impl Stopped {
                         .map(|register| register.load(Ordering::Relaxed))
                         .collect(),
                 });
-                Thread {
+                if state.is_none() && status(*id).is_some_and(|status| status.has_ended) {
+                    return None;
+                }
+                Some(Thread {
                     id: *id,
                     waiting: state.is_none().then(|| waiting(*id)).flatten(),
                     state,
-                }
+                })
             })
             .collect()
     }
@@ -117,9 +122,10 @@ pub(super) fn stop() -> Stopped {
     let mut stopped = Stopped {
         ids: Vec::with_capacity(CAPACITY * 2),
         number: LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1),
+        all_listed: true,
     };
     let Some(signal) = install() else {
-        list(&mut stopped.ids);
+        stopped.all_listed = list(&mut stopped.ids);
         return stopped;
     };
     // No thread may be stopped inside the arena: the search allocates.
@@ -130,7 +136,7 @@ pub(super) fn stop() -> Stopped {
     let mut sent = 0;
     // Again until no new threads appear: those that run may create some.
     loop {
-        list(&mut stopped.ids);
+        stopped.all_listed &= list(&mut stopped.ids);
         let all = stopped.ids.len().min(CAPACITY);
         if sent == all {
             break;
@@ -170,46 +176,78 @@ fn wait(stopped: &Stopped, all: usize, signal: c_int, deadline: Instant) {
     }
 }
 
-/// Whether the thread ended, or blocks the signal. Does not allocate.
+/// Whether the thread ended, or blocks the signal.
 fn cannot_stop(thread: i32, signal: c_int) -> bool {
+    status(thread).is_some_and(|status| status.has_ended || status.blocks(signal))
+}
+
+/// What the system says of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Status {
+    has_ended: bool,
+    /// A bit for each signal, from the lowest on.
+    blocked: u64,
+}
+
+impl Status {
+    fn parse(text: &[u8]) -> Status {
+        let line = |name: &[u8]| {
+            let mut lines = text.split(|byte| *byte == b'\n');
+            lines.find_map(|line| line.strip_prefix(name))
+        };
+        let blocked = line(b"SigBlk:\t").and_then(|blocked| str::from_utf8(blocked).ok());
+        Status {
+            has_ended: matches!(line(b"State:\t"), Some([b'Z' | b'X', ..])),
+            blocked: blocked.map_or(0, |blocked| {
+                u64::from_str_radix(blocked.trim(), 16).unwrap_or(0)
+            }),
+        }
+    }
+
+    fn blocks(self, signal: c_int) -> bool {
+        self.blocked >> (signal - 1) & 1 != 0
+    }
+}
+
+/// What the system says of a thread; `None` where that cannot be read. Does not allocate.
+fn status(thread: i32) -> Option<Status> {
+    let mut text = [0_u8; 4096];
+    match read_file(thread, "status", &mut text) {
+        Ok(text) => Some(Status::parse(text)),
+        Err(libc::ENOENT | libc::ESRCH) => Some(Status {
+            has_ended: true,
+            blocked: 0,
+        }),
+        Err(_) => None,
+    }
+}
+
+/// Reads a file of a thread, or returns `errno`. Does not allocate.
+fn read_file<'a>(thread: i32, name: &str, text: &'a mut [u8]) -> Result<&'a [u8], c_int> {
     let mut path = [0_u8; 64];
     // The zero at the end stays.
-    if write!(&mut path[..63], "/proc/self/task/{thread}/status").is_err() {
-        return false;
-    }
-    let mut text = [0_u8; 4096];
-    // SAFETY: the path is terminated, the buffer valid, and the file is this function's own.
+    write!(&mut path[..63], "/proc/self/task/{thread}/{name}").map_err(|_| libc::ENAMETOOLONG)?;
+    // SAFETY: the path is terminated, the buffer valid, the file is this function's own, and `errno` the thread's.
     let read = unsafe {
         let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
         if file < 0 {
-            return true;
+            return Err(*libc::__errno_location());
         }
         let read = libc::read(file, text.as_mut_ptr().cast(), text.len());
+        let code = *libc::__errno_location();
         libc::close(file);
-        usize::try_from(read).unwrap_or(0)
+        usize::try_from(read).map_err(|_| code)?
     };
-    is_deaf(&text[..read], signal)
+    Ok(&text[..read])
 }
 
-/// Whether a thread's `status` says that it ended or blocks the signal.
-fn is_deaf(status: &[u8], signal: c_int) -> bool {
-    status.split(|byte| *byte == b'\n').any(|line| {
-        if let Some(state) = line.strip_prefix(b"State:\t") {
-            return matches!(state.first(), Some(b'Z' | b'X'));
-        }
-        let blocked = line.strip_prefix(b"SigBlk:\t");
-        let blocked = blocked.and_then(|blocked| str::from_utf8(blocked).ok());
-        let blocked = blocked.and_then(|blocked| u64::from_str_radix(blocked.trim(), 16).ok());
-        blocked.is_some_and(|blocked| blocked >> (signal - 1) & 1 != 0)
-    })
-}
-
-/// Adds the threads that are not in the list yet, except this one and those of the driver and this library. Without
-/// `opendir`, which allocates.
-fn list(ids: &mut Vec<i32>) {
+/// Adds the threads that are not in the list yet, except this one and those of the driver and this library. Returns whether
+/// all are in it. Without `opendir`, which allocates.
+fn list(ids: &mut Vec<i32>) -> bool {
     let Ok(folder) = std::fs::File::open("/proc/self/task") else {
-        return;
+        return false;
     };
+    let mut is_complete = true;
     let own = thread_id();
     let mut buffer = [0_u64; 512];
     loop {
@@ -222,8 +260,10 @@ fn list(ids: &mut Vec<i32>) {
                 size_of_val(&buffer),
             )
         };
-        let Ok(read @ 1..) = usize::try_from(read) else {
-            return;
+        let read = match usize::try_from(read) {
+            Ok(0) => return is_complete,
+            Ok(read) => read,
+            Err(_) => return false,
         };
         let bytes = &super::memory::bytes_of(&mut buffer)[..read];
         let mut at = 0;
@@ -236,8 +276,11 @@ fn list(ids: &mut Vec<i32>) {
                 id.wrapping_mul(10).wrapping_add(i32::from(digit - b'0'))
             });
             let is_new = id != 0 && id != own && !ids.contains(&id);
-            if is_new && left_out(id).is_none() && ids.len() < ids.capacity() {
-                ids.push(id);
+            if is_new && left_out(id).is_none() {
+                match ids.len() < ids.capacity() {
+                    true => ids.push(id),
+                    false => is_complete = false,
+                }
             }
             at += length.max(1);
         }
@@ -431,7 +474,7 @@ pub(super) fn name(thread: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_deaf, stack_pointer_of};
+    use super::{Status, stack_pointer_of};
 
     #[test]
     fn the_stack_pointer_of_a_system_call() {
@@ -448,14 +491,16 @@ mod tests {
     #[test]
     fn threads_that_cannot_stop() {
         let status = |state: &str, blocked: &str| {
-            format!(
+            let text = format!(
                 "Name:\ta\nState:\t{state} (what)\nSigPnd:\tffffffffffffffff\nSigBlk:\t{blocked}\nSigIgn:\t0\n"
-            )
+            );
+            Status::parse(text.as_bytes())
         };
-        assert!(!is_deaf(status("S", "0000000000000000").as_bytes(), 60));
-        assert!(is_deaf(status("Z", "0000000000000000").as_bytes(), 60));
-        assert!(is_deaf(status("R", "fffffffe7ffbfeff").as_bytes(), 60));
-        assert!(is_deaf(status("R", "0800000000000000").as_bytes(), 60));
-        assert!(!is_deaf(status("R", "0800000000000000").as_bytes(), 59));
+        let running = status("S", "0000000000000000");
+        assert!(!running.has_ended && !running.blocks(60));
+        assert!(status("Z", "0000000000000000").has_ended);
+        assert!(status("R", "fffffffe7ffbfeff").blocks(60));
+        assert!(status("R", "0800000000000000").blocks(60));
+        assert!(!status("R", "0800000000000000").blocks(59));
     }
 }

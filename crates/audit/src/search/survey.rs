@@ -25,7 +25,10 @@ pub(super) struct Known {
 pub(super) struct Survey {
     pub(super) modules: Vec<Module>,
     glibc: Option<Glibc>,
+    /// None where the system does not say.
     pub(super) regions: Vec<Region>,
+    /// Whether all threads are known.
+    pub(super) all_listed: bool,
     /// The calling thread first.
     pub(super) threads: Vec<Thread>,
     pub(super) tls: Vec<(usize, TlsBlock)>,
@@ -41,6 +44,7 @@ impl Survey {
             modules: known.modules,
             glibc: known.glibc,
             regions: maps::read(),
+            all_listed: stopped.all_listed,
             threads,
             tls: Vec::new(),
             labels: Vec::new(),

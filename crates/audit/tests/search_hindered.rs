@@ -1,0 +1,69 @@
+//! Searches that something hinders: what they do not find is not called lost.
+
+mod support;
+
+use std::path::PathBuf;
+
+use support::{Folder, assert_success, audited, compile, programs, simulated_driver_folder, text};
+
+/// The program, and the folder that it is in. `None` without a C compiler.
+fn program() -> Option<(Folder, PathBuf)> {
+    let folder = simulated_driver_folder();
+    let source = programs().join("search_hindered.c");
+    let source = std::fs::read_to_string(source).expect("the program's text is there");
+    let arguments = ["-O1", "-l:libcuda.so.1"];
+    let program = compile(&folder, "hindered", &source, &arguments)?;
+    Some((folder, program))
+}
+
+/// What the program prints: where the address was found, and what was searched.
+#[track_caller]
+fn search(program: &(Folder, PathBuf), arguments: &[&str]) -> [String; 2] {
+    let (folder, program) = program;
+    let mut command = audited(program, folder);
+    command.args(arguments).env("LEAK_REPORT", "0");
+    let output = command.output().expect("the program can be started");
+    assert_success(&output);
+    let printed = text(&output.stdout);
+    let mut lines = printed.lines().map(str::to_owned);
+    [(); 2].map(|()| lines.next().unwrap_or_default())
+}
+
+#[test]
+fn nothing_is_lost_without_a_free_file_descriptor() {
+    let Some(program) = program() else { return };
+    let [fate, searched] = search(&program, &["all descriptors used", "held"]);
+    assert_eq!(fate, "alive", "{searched}");
+    let words = "the memory map of the process could not be read; the threads of the process could not be listed";
+    assert!(searched.contains(words), "{searched}");
+}
+
+#[test]
+fn nothing_is_lost_where_memory_cannot_be_read() {
+    let Some(program) = program() else { return };
+    let [fate, searched] = search(&program, &["no reading", "held"]);
+    assert_eq!(fate, "alive", "{searched}");
+    assert!(searched.starts_with("searched 0 bytes"), "{searched}");
+    assert!(
+        searched.ends_with("MiB of memory could not be read"),
+        "{searched}"
+    );
+}
+
+#[test]
+fn a_sandbox_without_process_vm_readv() {
+    let Some(program) = program() else { return };
+    let [fate, searched] = search(&program, &["no process_vm_readv", "held"]);
+    assert_eq!(fate, "reachable: global `held` in hindered", "{searched}");
+    let [fate, searched] = search(&program, &["no process_vm_readv"]);
+    assert_eq!(fate, "lost", "{searched}");
+}
+
+#[test]
+fn after_the_main_thread_has_ended() {
+    let Some(program) = program() else { return };
+    let [fate, searched] = search(&program, &["main thread ended", "held"]);
+    assert_eq!(fate, "reachable: global `held` in hindered", "{searched}");
+    let [fate, searched] = search(&program, &["main thread ended"]);
+    assert_eq!(fate, "lost", "{searched}");
+}
