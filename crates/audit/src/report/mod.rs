@@ -169,7 +169,8 @@ fn process(
 
 /// The command line of this process.
 pub(crate) fn command_line() -> String {
-    let bytes = fs::read("/proc/self/cmdline").unwrap_or_default();
+    // `/proc/self` is the main thread, which has none once it has ended.
+    let bytes = fs::read("/proc/thread-self/cmdline").unwrap_or_default();
     let words = bytes.split(|byte| *byte == 0);
     let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
     words.join(" ").trim_end().to_owned()
