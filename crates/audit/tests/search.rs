@@ -247,6 +247,26 @@ fn a_million_addresses_and_many_threads() {
     }
 }
 
+/// Blocks that a thread freed before it ended look like free ones when they are allocated again.
+#[test]
+fn blocks_that_carry_the_key_of_a_thread_cache() {
+    let folder = simulated_driver_folder();
+    let arguments = ["-O1", "-l:libcuda.so.1"];
+    let source = source("search_thread_cache.c");
+    let Some(program) = compile(&folder, "cache", &source, &arguments) else {
+        return;
+    };
+    for arguments in [["8", "0"], ["40", "0"], ["40", "2"], ["100", "11"]] {
+        let output = run(&program, &arguments, &folder);
+        let printed = text(&output.stdout);
+        assert_eq!(
+            printed, "0 of 200 addresses are lost\n",
+            "in word {1} of blocks of {0} bytes",
+            arguments[0], arguments[1]
+        );
+    }
+}
+
 /// Then the driver's memory cannot be told apart, and the search says so.
 #[test]
 fn a_program_with_its_own_malloc() {

@@ -146,7 +146,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
     let modules = modules::read();
     let python = Python::find();
     let glibc = (heap::next_malloc() == NextMalloc::Glibc).then(|| {
-        let library = modules.iter().find(|module| module.name() == "libc.so.6");
+        let library = modules.iter().find(|module| module.is_libc());
         Glibc::examine(library.map_or_else(Vec::new, |library| library.data.clone()))
     });
     let crew = Crew::new(limits.helpers);

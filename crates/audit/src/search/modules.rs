@@ -29,6 +29,11 @@ pub(super) struct Module {
 }
 
 impl Module {
+    /// Whether it is the C library.
+    pub(super) fn is_libc(&self) -> bool {
+        self.path.ends_with("/libc.so.6")
+    }
+
     /// The file name, for reports.
     pub(super) fn name(&self) -> String {
         let path = match self.path.as_str() {

@@ -32,6 +32,8 @@ pub(super) struct Survey {
     /// The calling thread first.
     pub(super) threads: Vec<Thread>,
     pub(super) tls: Vec<(usize, TlsBlock)>,
+    /// The C library's thread-local variables, of all threads.
+    libc_tls: Vec<Range<u64>>,
     pub(super) labels: Vec<(Range<u64>, Label)>,
     pieces: Vec<Piece>,
 }
@@ -47,6 +49,7 @@ impl Survey {
             all_listed: stopped.all_listed,
             threads,
             tls: Vec::new(),
+            libc_tls: Vec::new(),
             labels: Vec::new(),
             pieces: Vec::new(),
         };
@@ -129,6 +132,7 @@ impl Survey {
             self.labels.push((stack, Label::Stack(number)));
         }
         for block in stacks::tls_of(memory, pointer, &self.modules) {
+            self.note_libc_tls(&block);
             let is_left_out = block
                 .module
                 .is_some_and(|module| self.modules[module].owner == Owner::LeftOut);
@@ -193,10 +197,18 @@ impl Survey {
             self.labels
                 .extend(stack.map(|stack| (stack, Label::LeftOut)));
             for block in stacks::tls_of(memory, *pointer, &self.modules) {
+                self.note_libc_tls(&block);
                 self.labels.push((block.addresses, Label::LeftOut));
             }
         }
         pointers
+    }
+
+    fn note_libc_tls(&mut self, block: &TlsBlock) {
+        let module = block.module.map(|module| &self.modules[module]);
+        if module.is_some_and(Module::is_libc) {
+            self.libc_tls.push(block.addresses.clone());
+        }
     }
 
     /// The registers of the threads, with the threads' numbers.
@@ -222,9 +234,10 @@ impl Survey {
             return Vec::new();
         };
         let heaps = glibc.heaps(memory, &self.regions);
+        let cached = glibc.cached(memory, &self.libc_tls);
         let free = Mutex::new(Vec::new());
         crew.run(heaps.len(), &|part| {
-            let found = glibc.free_chunks(memory, &heaps[part]);
+            let found = glibc.free_chunks(memory, &heaps[part], cached.as_deref());
             if let Ok(mut free) = free.lock() {
                 free.extend(found);
             }
