@@ -94,7 +94,8 @@ const SHAPES: &[(&str, &str)] = &[
         "stack of a thread that blocks signals",
         "reachable: the stack of thread % (holder)",
     ),
-    ("dead frame of a thread that blocks signals", "lost"),
+    // Not found; its registers are not known.
+    ("dead frame of a thread that blocks signals", "alive"),
     ("heap of a thread", "reachable: the heap"),
     ("freed in the heap of a thread", "lost"),
     (

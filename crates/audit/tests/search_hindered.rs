@@ -67,3 +67,40 @@ fn after_the_main_thread_has_ended() {
     let [fate, searched] = search(&program, &["main thread ended"]);
     assert_eq!(fate, "lost", "{searched}");
 }
+
+/// Such a thread cannot be stopped, so its registers are not known.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn nothing_is_lost_beside_a_thread_that_blocks_signals() {
+    let Some(program) = program() else { return };
+    let [fate, searched] = search(&program, &["register of a thread that blocks signals"]);
+    assert_eq!(fate, "alive", "{searched}");
+    let words = "the registers of one thread, which blocks signals, could not be read";
+    assert!(searched.ends_with(words), "{searched}");
+    // What is found is found.
+    let arguments = ["register of a thread that blocks signals", "held"];
+    let [fate, searched] = search(&program, &arguments);
+    assert_eq!(fate, "reachable: global `held` in hindered", "{searched}");
+}
+
+/// The thread that exits waits inside of the library, so its registers are known though it cannot be stopped.
+#[test]
+fn a_program_that_exits_with_signals_blocked_has_leaks() {
+    let Some((folder, program)) = program() else {
+        return;
+    };
+    for (arguments, lost) in [
+        (&["exit with signals blocked"][..], 4096),
+        (&["exit with signals blocked", "held"], 0),
+    ] {
+        let mut command = audited(&program, &folder);
+        command.args(arguments).env("LEAK_REPORT", "json");
+        let output = command.output().expect("the program can be started");
+        assert_success(&output);
+        let stderr = text(&output.stderr);
+        let report = stderr.lines().find(|line| line.starts_with('{'));
+        let report: serde_json::Value = serde_json::from_str(report.expect(&stderr)).expect("JSON");
+        assert_eq!(report["lost"]["bytes"], lost, "{report}");
+        assert!(report["search"]["cut_short"].is_null(), "{report}");
+    }
+}

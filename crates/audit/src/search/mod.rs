@@ -213,6 +213,15 @@ fn left_out(scan: &Scan<'_>, survey: &Survey, limits: Limits, complete: bool) ->
         1 => parts.push("one thread could not be stopped".to_owned()),
         count => parts.push(format!("{count} threads could not be stopped")),
     }
+    match survey.without_registers() {
+        0 => {}
+        1 => parts.push(
+            "the registers of one thread, which blocks signals, could not be read".to_owned(),
+        ),
+        count => parts.push(format!(
+            "the registers of {count} threads, which block signals, could not be read"
+        )),
+    }
     if !complete {
         parts.push("a part of memory could not be searched".to_owned());
     }

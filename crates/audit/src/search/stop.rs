@@ -1,7 +1,7 @@
 //! Stops the other threads of the process and reads their registers.
 //!
 //! Each gets a real-time signal, whose handler stores the registers and waits. A thread that blocks all signals
-//! cannot be stopped; its whole stack is searched then.
+//! cannot be stopped: its registers are not known, and an address may be there.
 
 use std::ffi::{c_int, c_void};
 use std::io::Write;
@@ -58,8 +58,10 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 /// A thread of the program.
 pub(super) struct Thread {
     pub(super) id: i32,
-    /// `None` for a thread that could not be stopped.
+    /// `None` for a thread that could not be stopped, unless it is inside this library.
     pub(super) state: Option<State>,
+    /// What the state is from, of a thread that could not be stopped.
+    pub(super) entry: Option<Entry>,
     /// The stack pointer of a thread that could not be stopped and waits in the kernel.
     pub(super) waiting: Option<u64>,
 }
@@ -69,6 +71,18 @@ pub(super) struct State {
     pub(super) stack_pointer: u64,
     pub(super) pointer: u64,
     pub(super) registers: Vec<u64>,
+}
+
+impl State {
+    /// That of a thread that is inside this library: its registers and the frames below are this library's.
+    pub(super) fn of(entry: &Entry) -> State {
+        State {
+            // The red zone belongs to functions that call nothing; this one called this library.
+            stack_pointer: entry.frame + RED_ZONE,
+            pointer: entry.pointer,
+            registers: entry.registers.to_vec(),
+        }
+    }
 }
 
 /// The other threads of the program stand still while this exists.
@@ -97,6 +111,11 @@ impl Stopped {
                         .map(|register| register.load(Ordering::Relaxed))
                         .collect(),
                 });
+                let entry = match state {
+                    None => entry::of(*id),
+                    Some(_) => None,
+                };
+                let state = state.or_else(|| Some(State::of(entry.as_ref()?)));
                 if state.is_none() && status(*id).is_some_and(|status| status.has_ended) {
                     return None;
                 }
@@ -104,6 +123,7 @@ impl Stopped {
                     id: *id,
                     waiting: state.is_none().then(|| waiting(*id)).flatten(),
                     state,
+                    entry,
                 })
             })
             .collect()

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
+use cuguard_sync::own_thread;
+
 use super::crew::Crew;
 use super::entry;
 use super::glibc::Glibc;
@@ -220,6 +222,19 @@ impl Survey {
         })
     }
 
+    /// Threads of the program whose registers are not known: they block signals, and wait in the kernel, or have left this
+    /// library since. The crate in the program has such threads, too, which hold nothing of the program.
+    pub(super) fn without_registers(&self) -> usize {
+        let is_unknown = |thread: &&Thread| match thread.entry {
+            None => thread.state.is_none() && thread.waiting.is_some(),
+            known => entry::of(thread.id) != known,
+        };
+        let threads = self.threads.iter().filter(is_unknown);
+        threads
+            .filter(|thread| !own_thread::is_own(thread.id))
+            .count()
+    }
+
     /// Threads that could not be stopped and ran.
     pub(super) fn running(&self) -> usize {
         let threads = self.threads.iter();
@@ -293,19 +308,22 @@ fn calling_thread() -> Thread {
                 pointer: 0,
                 registers: Vec::new(),
             }),
+            entry: None,
             waiting: None,
         };
     }
-    let entry = entry::current();
+    let state = entry::current().map(|entry| State::of(&entry));
     Thread {
         id,
-        state: Some(State {
-            // The red zone belongs to functions that call nothing; this one called the search.
-            stack_pointer: entry.map_or(0, |entry| entry.frame + RED_ZONE),
-            // SAFETY: no requirements.
-            pointer: unsafe { libc::pthread_self() },
-            registers: entry.map_or_else(Vec::new, |entry| entry.registers.to_vec()),
+        state: state.or_else(|| {
+            Some(State {
+                stack_pointer: 0,
+                // SAFETY: no requirements.
+                pointer: unsafe { libc::pthread_self() },
+                registers: Vec::new(),
+            })
         }),
+        entry: None,
         waiting: None,
     }
 }

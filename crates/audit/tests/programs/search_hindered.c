@@ -7,6 +7,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -61,6 +62,47 @@ static void *after_main(void *argument)
     exit(0);
 }
 
+static int ends[2];
+
+/* Waits in a system call with the address in a register, and nowhere else. */
+static void *wait_with_register(void *argument)
+{
+    sigset_t all;
+    char byte;
+    (void)argument;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+#if defined(__x86_64__)
+    __asm__ volatile("mov %2, %%r13\n\txor %3, %%r13\n\txor %%eax, %%eax\n\tmov %0, %%edi\n\tmov %1, %%rsi\n\t"
+                     "mov $1, %%edx\n\tsyscall\n\txor %%r13, %%r13"
+                     : : "m"(ends[0]), "r"(&byte), "m"(masked_address), "r"(MASK)
+                     : "r13", "rax", "rdi", "rsi", "rdx", "rcx", "r11", "memory");
+#endif
+    return NULL;
+}
+
+static void with_register(void)
+{
+    pthread_t thread;
+    if (pipe(ends) != 0)
+        exit(6);
+    pthread_create(&thread, NULL, wait_with_register, NULL);
+    usleep(20000);
+    search(masked_address);
+    close(ends[1]);
+    pthread_join(thread, NULL);
+}
+
+/* The report is made on another thread, which cannot stop this one. */
+static void exit_with_signals_blocked(void)
+{
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, NULL);
+    wipe();
+    exit(0);
+}
+
 int main(int count, char **arguments)
 {
     const char *shape = count > 1 ? arguments[1] : "";
@@ -78,6 +120,10 @@ int main(int count, char **arguments)
         forbid(SYS_process_vm_readv);
         forbid(SYS_pread64);
         search(masked_address);
+    } else if (is(shape, "register of a thread that blocks signals")) {
+        with_register();
+    } else if (is(shape, "exit with signals blocked")) {
+        exit_with_signals_blocked();
     } else if (is(shape, "main thread ended")) {
         pthread_t thread;
         pthread_create(&thread, NULL, after_main, NULL);
