@@ -104,3 +104,24 @@ fn a_program_that_exits_with_signals_blocked_has_leaks() {
         assert!(report["search"]["cut_short"].is_null(), "{report}");
     }
 }
+
+/// The signal that stops threads is not for a program that waits for signals.
+#[test]
+fn a_thread_that_waits_for_signals() {
+    let Some((folder, program)) = program() else {
+        return;
+    };
+    for (shape, fate) in [
+        ("a thread waits for all signals", "alive"),
+        ("a thread waits for a signal", "lost"),
+    ] {
+        let mut command = audited(&program, &folder);
+        command.arg(shape).env("LEAK_REPORT", "0");
+        let output = command.output().expect("the program can be started");
+        assert_success(&output);
+        let printed = text(&output.stdout);
+        let lines: Vec<_> = printed.lines().collect();
+        let signal = format!("the program got signal {}", libc::SIGTERM);
+        assert_eq!((lines[0], &lines[2..]), (fate, &[signal.as_str()][..]));
+    }
+}

@@ -153,7 +153,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
 
     // From here to the drop of `stopped` nothing may use `malloc` or the dynamic linker: a stopped thread may hold
     // their locks.
-    let stopped = stop::stop();
+    let stopped = stop::stop(&memory);
     let survey = Survey::new(&memory, &stopped, Known { modules, glibc });
     let holes = survey.free_chunks(&memory, &crew);
     let items = survey.items(&holes);

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::entry::{self, Entry};
+use super::memory::Memory;
 use super::stacks::RED_ZONE;
 use crate::heap::lock::{futex_wait, futex_wake};
 use crate::heap::threads::{left_out, thread_id};
@@ -31,6 +32,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 struct Slot {
     /// Zero until the thread stopped, then the stop's number.
     stopped: AtomicU32,
+    /// The number of the last stop that the thread could not take part in.
+    skipped: AtomicU32,
     stack_pointer: AtomicU64,
     /// `pthread_self()`
     pointer: AtomicU64,
@@ -40,6 +43,7 @@ struct Slot {
 static SLOTS: [Slot; CAPACITY] = [const {
     Slot {
         stopped: AtomicU32::new(0),
+        skipped: AtomicU32::new(0),
         stack_pointer: AtomicU64::new(0),
         pointer: AtomicU64::new(0),
         registers: [const { AtomicU64::new(0) }; REGISTERS],
@@ -138,7 +142,7 @@ impl Drop for Stopped {
 }
 
 /// Stops the other threads of the program, one search at a time. Allocates nothing once the first has stopped.
-pub(super) fn stop() -> Stopped {
+pub(super) fn stop(memory: &Memory) -> Stopped {
     let mut stopped = Stopped {
         ids: Vec::with_capacity(CAPACITY * 2),
         number: LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1),
@@ -162,7 +166,12 @@ pub(super) fn stop() -> Stopped {
             break;
         }
         for slot in sent..all {
-            send(signal, stopped.ids[slot], slot, stopped.number);
+            let thread = stopped.ids[slot];
+            if would_receive(memory, thread, signal) {
+                SLOTS[slot].skipped.store(stopped.number, Ordering::Relaxed);
+            } else {
+                send(signal, thread, slot, stopped.number);
+            }
         }
         sent = all;
         wait(&stopped, all, signal, deadline);
@@ -176,7 +185,8 @@ pub(super) fn stop() -> Stopped {
 
 /// Waits until all threads have stopped but those that cannot, or the time is over.
 fn wait(stopped: &Stopped, all: usize, signal: c_int, deadline: Instant) {
-    let mut cannot = 0;
+    let skipped = |slot: &Slot| slot.skipped.load(Ordering::Relaxed) == stopped.number;
+    let mut cannot = SLOTS[..all].iter().filter(|slot| skipped(slot)).count();
     loop {
         let count = STOPPED.load(Ordering::Acquire);
         let now = Instant::now();
@@ -189,11 +199,33 @@ fn wait(stopped: &Stopped, all: usize, signal: c_int, deadline: Instant) {
             cannot = threads
                 .filter(|(slot, id)| {
                     slot.stopped.load(Ordering::Acquire) != stopped.number
-                        && cannot_stop(**id, signal)
+                        && (skipped(slot) || cannot_stop(**id, signal))
                 })
                 .count();
         }
     }
+}
+
+/// Whether the signal would stay pending for the thread, or be a result of its `sigwait` or `signalfd`. Does not allocate.
+fn would_receive(memory: &Memory, thread: i32, signal: c_int) -> bool {
+    let mut text = [0_u8; 512];
+    cannot_stop(thread, signal)
+        // The kernel does not list a signal as blocked while the thread waits for it.
+        || read_file(thread, "syscall", &mut text)
+            .ok()
+            .and_then(|text| awaited_set(str::from_utf8(text).ok()?))
+            .and_then(|set| memory.words::<1>(set))
+            .is_some_and(|[set]| set >> (signal - 1) & 1 != 0)
+}
+
+/// The address of the set of signals that a thread waits for, from the line of its system call.
+fn awaited_set(line: &str) -> Option<u64> {
+    let mut words = line.split_whitespace();
+    let number: libc::c_long = words.next()?.parse().ok()?;
+    let set = words
+        .next()
+        .filter(|_| number == libc::SYS_rt_sigtimedwait)?;
+    u64::from_str_radix(set.strip_prefix("0x")?, 16).ok()
 }
 
 /// Whether the thread ended, or blocks the signal.
@@ -494,7 +526,7 @@ pub(super) fn name(thread: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Status, stack_pointer_of};
+    use super::{Status, awaited_set, stack_pointer_of};
 
     #[test]
     fn the_stack_pointer_of_a_system_call() {
@@ -506,6 +538,16 @@ mod tests {
         );
         assert_eq!(stack_pointer_of("running\n"), None);
         assert_eq!(stack_pointer_of("0 0x0 0x0\n"), None);
+    }
+
+    #[test]
+    fn the_set_that_a_thread_waits_for() {
+        let number = libc::SYS_rt_sigtimedwait;
+        let line = format!("{number} 0x7f00aa00 0x0 0x0 0x8 0x0 0x0 0x7f00aabb 0x7f00ccdd\n");
+        assert_eq!(awaited_set(&line), Some(0x7f00_aa00));
+        assert_eq!(awaited_set(&format!("1{line}")), None);
+        assert_eq!(awaited_set("-1 0x7f00aabb 0x7f00ccdd\n"), None);
+        assert_eq!(awaited_set("running\n"), None);
     }
 
     #[test]

@@ -93,6 +93,39 @@ static void with_register(void)
     pthread_join(thread, NULL);
 }
 
+static volatile int received;
+static sigset_t waited;
+
+static void *wait_for_signals(void *argument)
+{
+    int signal = 0;
+    (void)argument;
+    pthread_sigmask(SIG_BLOCK, &waited, NULL);
+    if (sigwait(&waited, &signal) != 0)
+        exit(7);
+    received = signal;
+    return NULL;
+}
+
+/* Searches while a thread waits for signals, and then has it wait for one. */
+static void beside_sigwait(int all)
+{
+    pthread_t thread;
+    sigemptyset(&waited);
+    if (all)
+        sigfillset(&waited);
+    sigaddset(&waited, SIGTERM);
+    pthread_create(&thread, NULL, wait_for_signals, NULL);
+    usleep(20000);
+    search(masked_address);
+    usleep(20000);
+    if (received)
+        printf("the program got signal %d\n", received);
+    pthread_kill(thread, SIGTERM);
+    pthread_join(thread, NULL);
+    printf("the program got signal %d\n", received);
+}
+
 /* The report is made on another thread, which cannot stop this one. */
 static void exit_with_signals_blocked(void)
 {
@@ -122,6 +155,10 @@ int main(int count, char **arguments)
         search(masked_address);
     } else if (is(shape, "register of a thread that blocks signals")) {
         with_register();
+    } else if (is(shape, "a thread waits for all signals")) {
+        beside_sigwait(1);
+    } else if (is(shape, "a thread waits for a signal")) {
+        beside_sigwait(0);
     } else if (is(shape, "exit with signals blocked")) {
         exit_with_signals_blocked();
     } else if (is(shape, "main thread ended")) {
