@@ -78,6 +78,10 @@ const SHAPES: &[(&str, &str)] = &[
     ("shared memory", "reachable: mapping /memfd:table (deleted)"),
     ("stack", "reachable: the stack of the main thread"),
     (
+        "stack after a child was ended",
+        "reachable: the stack of the main thread",
+    ),
+    (
         "stack of a thread",
         "reachable: the stack of thread % (holder)",
     ),
