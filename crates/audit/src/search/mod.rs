@@ -38,6 +38,7 @@ mod stop;
 mod survey;
 mod targets;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -98,6 +99,8 @@ pub(crate) struct Outcome {
     pub(crate) cut_short: Option<String>,
     /// Whether all of the program's memory was searched: what was not found is lost.
     pub(crate) all_searched: bool,
+    /// Mappings of devices, which are not searched: reading managed memory may move it.
+    pub(crate) devices: Vec<Range<u64>>,
     pub(crate) bytes_searched: u64,
     pub(crate) elapsed: Duration,
 }
@@ -180,6 +183,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
     Outcome {
         found,
         all_searched: left_out.is_empty(),
+        devices: survey.devices(),
         cut_short: cut_short(left_out),
         bytes_searched: scan.searched.load(Ordering::Relaxed),
         elapsed: begun.elapsed(),

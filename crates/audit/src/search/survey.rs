@@ -243,6 +243,13 @@ impl Survey {
             .count()
     }
 
+    /// Mappings of devices that the program can read and write.
+    pub(super) fn devices(&self) -> Vec<Range<u64>> {
+        let regions = self.regions.iter();
+        let devices = regions.filter(|region| region.writable && region.is_device());
+        devices.map(|region| region.addresses.clone()).collect()
+    }
+
     /// Freed chunks of the program's heaps, sorted.
     pub(super) fn free_chunks(&self, memory: &Memory, crew: &Crew) -> Vec<Range<u64>> {
         let Some(glibc) = &self.glibc else {
@@ -282,7 +289,7 @@ impl Survey {
                 items.push(Item {
                     addresses: at..end,
                     rank,
-                    private: !region.shared,
+                    private: region.is_empty_untouched(),
                     holes: first..behind,
                 });
                 at = end;
