@@ -265,7 +265,7 @@ mod tests {
     fn what_may_be_in_managed_memory_is_not_lost() {
         let records = [(Kind::Device, 0x1000, 16), (Kind::Managed, 0x20_0000, 64)];
         let registry = registry(&records);
-        let device = [0x20_0000..0x30_0000];
+        let device = vec![0x10_0000..0x18_0000, 0x20_0000..0x30_0000];
         let fates =
             |found: &[u64], devices: &[Range<u64>]| fates_beside(&registry, found, true, devices);
         let expected = |device, managed| [(Kind::Device, device), (Kind::Managed, managed)];

@@ -91,7 +91,7 @@ impl Glibc {
         let mut blocks = Vec::new();
         for variables in storage {
             for cache in words_of(memory, variables.clone()) {
-                let header = cache.checked_sub(8).filter(|_| cache % 16 == 0);
+                let header = cache.checked_sub(8).filter(|_| cache.is_multiple_of(16));
                 let header = header.and_then(|header| memory.words::<1>(header));
                 let size = header.map_or(0, |[header]| header & !7);
                 if THREAD_CACHE.contains(&size) {
@@ -108,7 +108,7 @@ impl Glibc {
     /// Adds the blocks of a bin of a thread cache.
     fn add_chain(&self, memory: &Memory, first: u64, blocks: &mut Vec<u64>) {
         let mut block = first;
-        while block != 0 && block % 16 == 0 && blocks.len() < FAST_CHUNKS {
+        while block != 0 && block.is_multiple_of(16) && blocks.len() < FAST_CHUNKS {
             match memory.words::<2>(block) {
                 Some([link, key]) if Some(key) == self.key => {
                     blocks.push(block);
@@ -137,7 +137,7 @@ impl Glibc {
         };
         let next = self.linked(block, link);
         let key = || memory.words::<1>(next.wrapping_add(8)).map(|[key]| key);
-        next == 0 || (next % 16 == 0 && key() == self.key)
+        next == 0 || (next.is_multiple_of(16) && key() == self.key)
     }
 
     /// The free chunks of a heap, sorted. None where it is not consistent. `cached` are the blocks in thread caches, if those

@@ -165,12 +165,11 @@ pub(super) fn stop(memory: &Memory) -> Stopped {
         if sent == all {
             break;
         }
-        for slot in sent..all {
-            let thread = stopped.ids[slot];
-            if would_receive(memory, thread, signal) {
-                SLOTS[slot].skipped.store(stopped.number, Ordering::Relaxed);
-            } else {
-                send(signal, thread, slot, stopped.number);
+        let new = SLOTS.iter().zip(&stopped.ids).enumerate().skip(sent);
+        for (number, (slot, thread)) in new {
+            match would_receive(memory, *thread, signal) {
+                true => slot.skipped.store(stopped.number, Ordering::Relaxed),
+                false => send(signal, *thread, number, stopped.number),
             }
         }
         sent = all;
