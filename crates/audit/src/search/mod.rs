@@ -15,7 +15,7 @@
 //! | `layout` | what is searched |
 //! | `glibc`, `python` | freed chunks; integers of CPython |
 //! | `memory`, `scan`, `crew` | reading without faults, comparing, threads of the search |
-//! | `stop`, `entry` | other threads; the calling thread |
+//! | `stop`, `entry` | other threads; where threads entered this library |
 //! | `place`, `names` | where an address was found |
 //! | `exports` | the search for programs and tests |
 //!
