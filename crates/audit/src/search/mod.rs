@@ -15,7 +15,7 @@
 //! | `layout` | what is searched |
 //! | `glibc`, `python` | freed chunks; integers of CPython |
 //! | `memory`, `scan`, `crew` | reading without faults, comparing, threads of the search |
-//! | `stop`, `entry` | other threads; where threads entered this library |
+//! | `stop`, `task`, `entry` | other threads; what the system says of them; where threads entered this library |
 //! | `place`, `names` | where an address was found |
 //! | `exports` | the search for programs and tests |
 //!
@@ -37,6 +37,7 @@ mod stacks;
 mod stop;
 mod survey;
 mod targets;
+mod task;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
