@@ -49,8 +49,13 @@ static NEVER: AtomicU32 = AtomicU32::new(0);
 /// Whether the main thread has called `pthread_exit`, or was cancelled.
 static MAIN_MAY_END: AtomicBool = AtomicBool::new(false);
 
-/// How often it is then checked whether other threads exist.
-const POLL: Duration = Duration::from_millis(20);
+/// How often it is then checked whether other threads exist, at most and at least.
+const POLL: [Duration; 2] = [Duration::from_millis(20), Duration::from_secs(1)];
+
+/// How long it may wait before it checks again: the process ends later by a fiftieth of that time.
+fn poll(since: Duration) -> Duration {
+    (since / 50).clamp(POLL[0], POLL[1])
+}
 
 /// How long a report may take.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -111,6 +116,7 @@ extern "C" fn cuguard_audit_note_thread(thread: c_int, begins: c_int) {
 fn run() {
     let _own = own_thread::enter();
     THREAD.store(thread(), Ordering::Release);
+    let mut main_ended = None;
     loop {
         let events = EVENTS.load(Ordering::Acquire);
         let main_may_end = MAIN_MAY_END.load(Ordering::Acquire);
@@ -129,7 +135,13 @@ fn run() {
                     signals::die(death);
                 }
             }
-            _ => wait(&EVENTS, events, main_may_end.then_some(POLL)),
+            _ => {
+                let most = main_may_end.then(|| {
+                    let since = main_ended.get_or_insert_with(Instant::now);
+                    poll(since.elapsed())
+                });
+                wait(&EVENTS, events, most);
+            }
         }
     }
 }

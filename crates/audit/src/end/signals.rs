@@ -123,10 +123,11 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
             return;
         }
     }
-    let _entered = Entered::here();
     if !is_used() {
         return die(signal);
     }
+    // Not before: a child of `vfork` shares this library's variables, and ends here without the drop.
+    let _entered = Entered::here();
     // SAFETY: the system passes a valid structure, which has the sender if a process sent the signal.
     let is_own = unsafe { (*info).si_code <= 0 && (*info).si_pid() == start::process() };
     let is_busy = INSIDE.get() || heap::is_inside();

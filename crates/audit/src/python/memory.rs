@@ -298,7 +298,7 @@ fn read_codes(raw: &[Raw], objects: &mut [[u8; CODE]; MOST]) -> usize {
     };
     // SAFETY: the local buffer has so many bytes; the kernel checks the other addresses.
     let read = unsafe {
-        libc::process_vm_readv(libc::getpid(), &local, 1, remote.as_ptr(), count as _, 0)
+        libc::process_vm_readv(libc::gettid(), &local, 1, remote.as_ptr(), count as _, 0)
     };
     usize::try_from(read).unwrap_or(0) / CODE
 }
@@ -359,6 +359,7 @@ fn read_word(address: usize) -> Option<usize> {
 }
 
 /// Reads memory of this process, up to the first byte that cannot be read. Returns how much.
+/// By the number of the calling thread: that of the process is the main thread's, which may have ended.
 fn read(address: usize, into: &mut [u8]) -> usize {
     let iov_len = into.len();
     let buffer = |base: *mut u8| libc::iovec {
@@ -368,7 +369,7 @@ fn read(address: usize, into: &mut [u8]) -> usize {
     let local = buffer(into.as_mut_ptr());
     let remote = buffer(std::ptr::without_provenance_mut(address));
     // SAFETY: the local buffer can be written to; the kernel checks the other address.
-    let count = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    let count = unsafe { libc::process_vm_readv(libc::gettid(), &local, 1, &remote, 1, 0) };
     usize::try_from(count).unwrap_or(0)
 }
 

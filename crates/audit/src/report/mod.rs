@@ -61,10 +61,16 @@ fn find(early: Option<&Early>) -> (Fates, Option<Search>) {
     let targets = Targets::of(state::registry(), covers);
     let outcome = (!targets.list.is_empty()).then(|| search(&targets.list, Limits::default()));
     let fates = targets.fates(outcome.as_ref());
-    let search = outcome.map(|outcome| Search {
-        bytes: outcome.bytes_searched,
-        elapsed: outcome.elapsed,
-        cut_short: outcome.cut_short,
+    let search = outcome.map(|outcome| {
+        let managed = targets.reach_unsearched(&outcome).then(|| {
+            "managed memory, which the program has the address of, is not searched".to_owned()
+        });
+        let parts: Vec<_> = outcome.cut_short.into_iter().chain(managed).collect();
+        Search {
+            bytes: outcome.bytes_searched,
+            elapsed: outcome.elapsed,
+            cut_short: (!parts.is_empty()).then(|| parts.join("; ")),
+        }
     });
     (fates, search)
 }
@@ -169,7 +175,8 @@ fn process(
 
 /// The command line of this process.
 pub(crate) fn command_line() -> String {
-    let bytes = fs::read("/proc/self/cmdline").unwrap_or_default();
+    // `/proc/self` is the main thread, which has none once it has ended.
+    let bytes = fs::read("/proc/thread-self/cmdline").unwrap_or_default();
     let words = bytes.split(|byte| *byte == 0);
     let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
     words.join(" ").trim_end().to_owned()

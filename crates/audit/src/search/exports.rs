@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::{Entered, Limits, Target, search};
 
-/// Searches the process for addresses, and writes a line for each: `lost`, or `reachable: ` and from where. A last line
-/// says what was searched.
+/// Searches the process for addresses, and writes a line for each: `reachable: ` and from where, `lost`, or `alive` for one
+/// that was not found by a search that could not read all of the process. A last line says what was searched.
 ///
 /// `masked` has two words for each of `count` address ranges: the first address, combined with `mask` by exclusive or,
 /// and the length (zero for a handle). Masked, the caller's own list is not found. The search ends after `seconds`; zero
@@ -49,7 +49,8 @@ pub unsafe extern "C" fn cuguard_audit_search(
         for place in &outcome.found {
             match place {
                 Some(place) => lines.push_str(&format!("reachable: {place}\n")),
-                None => lines.push_str("lost\n"),
+                None if outcome.all_searched => lines.push_str("lost\n"),
+                None => lines.push_str("alive\n"),
             }
         }
         let (bytes, time) = (outcome.bytes_searched, outcome.elapsed.as_secs_f64());

@@ -1,10 +1,12 @@
 //! Freed memory in the heaps of glibc's `malloc`: what it holds is not the program's any more.
 //!
 //! A heap is a chain of chunks, each of which has its size in front, so all of it can be walked. A chunk is free when the
-//! next one's `PREV_INUSE` bit is clear, when it carries the key of the thread cache, or when it is in a fast bin. A
-//! heap whose chain is not consistent up to its end is searched as a whole: nothing is left out by mistake.
+//! next one's `PREV_INUSE` bit is clear, or when it is in a thread cache or a fast bin. Chunks of a thread cache carry a key,
+//! but so do some that are in use: when a thread ends, its chunks go to bins of the arena with the key, and `malloc` does
+//! not always clear it. A heap whose chain is not consistent up to its end is searched as a whole: nothing is left out by
+//! mistake.
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 use super::maps::Region;
 use super::memory::{Memory, bytes_of};
@@ -17,8 +19,10 @@ const HEAP: u64 = 64 << 20;
 /// Where `struct malloc_state` has the fast bins and the last chunk.
 const FAST_BINS: u64 = 0x10;
 const TOP: u64 = 0x60;
-/// What chunks may be in fast bins.
+/// What chunks may be in fast bins, and in thread caches.
 const FAST_CHUNKS: usize = 1 << 20;
+/// Sizes that the chunk of a `struct tcache_perthread_struct` may have: they differ from version to version.
+const THREAD_CACHE: RangeInclusive<u64> = 0x250..=0x400;
 
 /// A heap.
 pub(super) struct Heap {
@@ -78,10 +82,75 @@ impl Glibc {
         heaps
     }
 
-    /// The free chunks of a heap, sorted. None where it is not consistent.
-    pub(super) fn free_chunks(&self, memory: &Memory, heap: &Heap) -> Vec<Range<u64>> {
+    /// The blocks in the threads' caches, sorted. `storage` are the C library's thread-local variables, one of which leads to
+    /// the cache. `None` where they are not known.
+    pub(super) fn cached(&self, memory: &Memory, storage: &[Range<u64>]) -> Option<Vec<u64>> {
+        if storage.is_empty() {
+            return None;
+        }
+        let mut blocks = Vec::new();
+        for variables in storage {
+            for cache in words_of(memory, variables.clone()) {
+                let header = cache.checked_sub(8).filter(|_| cache.is_multiple_of(16));
+                let header = header.and_then(|header| memory.words::<1>(header));
+                let size = header.map_or(0, |[header]| header & !7);
+                if THREAD_CACHE.contains(&size) {
+                    for first in words_of(memory, cache..cache + size - 8) {
+                        self.add_chain(memory, first, &mut blocks);
+                    }
+                }
+            }
+        }
+        blocks.sort_unstable();
+        Some(blocks)
+    }
+
+    /// Adds the blocks of a bin of a thread cache.
+    fn add_chain(&self, memory: &Memory, first: u64, blocks: &mut Vec<u64>) {
+        let mut block = first;
+        while block != 0 && block.is_multiple_of(16) && blocks.len() < FAST_CHUNKS {
+            match memory.words::<2>(block) {
+                Some([link, key]) if Some(key) == self.key => {
+                    blocks.push(block);
+                    block = self.linked(block, link);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    /// What a link leads to.
+    fn linked(&self, place: u64, link: u64) -> u64 {
+        match self.mangled {
+            true => link ^ (place >> 12),
+            false => link,
+        }
+    }
+
+    /// Whether a block that carries the key is in a thread cache. Where these are not known: whether it is linked as in one.
+    fn is_cached(&self, memory: &Memory, cached: Option<&[u64]>, block: u64) -> bool {
+        if let Some(cached) = cached {
+            return cached.binary_search(&block).is_ok();
+        }
+        let Some([link]) = memory.words::<1>(block) else {
+            return false;
+        };
+        let next = self.linked(block, link);
+        let key = || memory.words::<1>(next.wrapping_add(8)).map(|[key]| key);
+        next == 0 || (next.is_multiple_of(16) && key() == self.key)
+    }
+
+    /// The free chunks of a heap, sorted. None where it is not consistent. `cached` are the blocks in thread caches, if those
+    /// are known.
+    pub(super) fn free_chunks(
+        &self,
+        memory: &Memory,
+        heap: &Heap,
+        cached: Option<&[u64]>,
+    ) -> Vec<Range<u64>> {
         let mut starts = heap.starts.iter();
-        let Some((mut free, top)) = starts.find_map(|start| self.walk(memory, *start, heap.end))
+        let Some((mut free, top)) =
+            starts.find_map(|start| self.walk(memory, *start..heap.end, cached))
         else {
             return Vec::new();
         };
@@ -99,8 +168,8 @@ impl Glibc {
     fn walk(
         &self,
         memory: &Memory,
-        start: u64,
-        end: u64,
+        Range { start, end }: Range<u64>,
+        cached: Option<&[u64]>,
     ) -> Option<(Vec<Range<u64>>, Option<u64>)> {
         let mut free = Vec::new();
         let mut window = Window::new(memory, end);
@@ -120,10 +189,10 @@ impl Glibc {
                 free.push(at + 16..end);
                 return Some((free, Some(at)));
             }
-            let in_use = window.word(at + 24).filter(|word| Some(*word) != self.key);
+            let has_key = self.key.is_some() && window.word(at + 24) == self.key;
             if window.word(next + 8)? & PREV_INUSE == 0 {
                 free.push(at + 16..next);
-            } else if in_use.is_none() {
+            } else if has_key && self.is_cached(memory, cached, at + 16) {
                 // The user's part of a chunk reaches into the next one's first word.
                 free.push(at + 16..next + 8);
             }
@@ -134,10 +203,8 @@ impl Glibc {
     /// The main arena's structure: the C library's variable that names the main heap's last chunk.
     fn main_arena(&self, memory: &Memory, top: u64) -> Option<u64> {
         for data in &self.data {
-            let mut words = vec![0; ((data.end - data.start) / 8) as usize];
-            let read = memory.read(data.start, bytes_of(&mut words)) / 8;
-            let at = words[..read].iter().position(|word| *word == top);
-            if let Some(at) = at {
+            let words = words_of(memory, data.clone());
+            if let Some(at) = words.iter().position(|word| *word == top) {
                 return (data.start + 8 * at as u64).checked_sub(TOP);
             }
         }
@@ -171,13 +238,18 @@ impl Glibc {
                     free.push(chunk + 16..chunk + size + 8);
                 }
                 count += 1;
-                chunk = match self.mangled {
-                    true => link ^ ((chunk + 16) >> 12),
-                    false => link,
-                };
+                chunk = self.linked(chunk + 16, link);
             }
         }
     }
+}
+
+/// The words in a range, up to the first that cannot be read.
+fn words_of(memory: &Memory, range: Range<u64>) -> Vec<u64> {
+    let mut words = vec![0; (range.end.saturating_sub(range.start) / 8) as usize];
+    let read = memory.read(range.start, bytes_of(&mut words)) / 8;
+    words.truncate(read);
+    words
 }
 
 /// The mark that `free` leaves in chunks of the thread cache: what two freed blocks of different sizes have in common.

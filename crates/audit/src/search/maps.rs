@@ -1,6 +1,9 @@
-//! The mappings of the process, from `/proc/self/maps`.
+//! The mappings of the process, from `/proc/thread-self/maps`.
 
 use std::ops::Range;
+
+/// Where systems mount file systems of huge pages: `/dev/hugepages`, `/dev/hugepages1G`.
+const HUGE_PAGES: &str = "/dev/hugepages";
 
 /// A mapping.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,11 +26,20 @@ impl Region {
     }
 
     /// Memory of a device, or of a driver's own protocol: reading may have effects. Pinned memory may be shared memory
-    /// of `/dev/zero` and belongs to the program.
-    fn is_device(&self) -> bool {
-        self.name.starts_with("/dev/")
-            && !self.name.starts_with("/dev/shm/")
-            && !self.name.starts_with("/dev/zero")
+    /// of `/dev/zero` and belongs to the program, as do files in file systems that are mounted there.
+    pub(super) fn is_device(&self) -> bool {
+        const OF_PROGRAMS: [&str; 3] = ["/dev/shm/", "/dev/zero", HUGE_PAGES];
+        let is_file = || std::fs::metadata(&self.name).is_ok_and(|file| file.is_file());
+        let name = self.name.as_str();
+        // The first names also for files that were deleted.
+        name.starts_with("/dev/")
+            && !OF_PROGRAMS.iter().any(|known| name.starts_with(known))
+            && !is_file()
+    }
+
+    /// Whether pages that the process has not touched hold nothing. Reading those of huge pages would allocate them.
+    pub(super) fn is_empty_untouched(&self) -> bool {
+        !self.shared || self.name.starts_with(HUGE_PAGES)
     }
 
     /// Memory without a file: of `mmap`, of an allocator, or a stack.
@@ -36,7 +48,7 @@ impl Region {
     }
 }
 
-/// Parses the text of `/proc/self/maps`. Lines that it does not understand are skipped.
+/// Parses the text of `/proc/thread-self/maps`. Lines that it does not understand are skipped.
 pub(super) fn parse(text: &[u8]) -> Vec<Region> {
     let lines = text.split(|byte| *byte == b'\n');
     lines.filter_map(parse_line).collect()
@@ -61,10 +73,11 @@ fn parse_line(line: &[u8]) -> Option<Region> {
     })
 }
 
-/// The process's mappings now.
+/// The process's mappings now. None where they cannot be read.
 pub(super) fn read() -> Vec<Region> {
+    // Not `/proc/self/maps`, which is that of the main thread, and empty once it has ended.
     // `read` grows its buffer from the arena; it does not use `malloc`.
-    parse(&std::fs::read("/proc/self/maps").unwrap_or_default())
+    parse(&std::fs::read("/proc/thread-self/maps").unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -91,6 +104,29 @@ mod tests {
         assert_eq!(searched, [true, true, false, false, false, true, true]);
         let anonymous: Vec<_> = regions.iter().map(Region::is_anonymous).collect();
         assert_eq!(anonymous, [false, true, true, false, false, false, true]);
+    }
+
+    #[test]
+    fn files_below_dev_are_searched_and_devices_are_not() {
+        use std::os::fd::AsRawFd;
+        let file = std::fs::File::open("/proc/self/exe").expect("this program has a file");
+        let descriptor = file.as_raw_fd();
+        for (name, is_searched) in [
+            ("/dev/hugepages/rtemap_0", true),
+            ("/dev/hugepages1G/heap (deleted)", true),
+            ("/dev/shm/table", true),
+            (format!("/dev/fd/{descriptor}").as_str(), true),
+            ("/dev/null", false),
+            ("/dev/nvidia-uvm", false),
+            ("/dev/not-there/file", false),
+        ] {
+            let line = format!("7f00d0001000-7f00d0002000 rw-s 00000000 00:06 5 {name}\n");
+            let searched: Vec<_> = parse(line.as_bytes())
+                .iter()
+                .map(Region::is_searched)
+                .collect();
+            assert_eq!(searched, [is_searched], "{name}");
+        }
     }
 
     #[test]

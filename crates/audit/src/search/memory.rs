@@ -6,27 +6,39 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) const PAGE: u64 = 4096;
+/// The bit of an entry of `pagemap` for a page of `MADV_GUARD_INSTALL`. Systems that do not have it leave it clear.
+const GUARD: u32 = 58;
 
 /// The system forbids `process_vm_readv`, as some sandboxes do.
 static REFUSED: AtomicBool = AtomicBool::new(false);
 
 /// Files of the process that reading needs, opened once. Shared by threads.
 pub(super) struct Memory {
-    process: libc::pid_t,
+    /// The thread that opened it. The process's number is that of the main thread, whose memory cannot be read once it
+    /// has ended.
+    thread: libc::pid_t,
     /// The fallback for `process_vm_readv`.
     contents: Option<File>,
     /// One entry of 8 bytes for each page.
     pages: Option<File>,
+    /// Memory that exists could not be read.
+    refused: AtomicBool,
 }
 
 impl Memory {
     pub(super) fn open() -> Memory {
         Memory {
             // SAFETY: no requirements.
-            process: unsafe { libc::getpid() },
-            contents: File::open("/proc/self/mem").ok(),
-            pages: File::open("/proc/self/pagemap").ok(),
+            thread: unsafe { libc::gettid() },
+            contents: File::open("/proc/thread-self/mem").ok(),
+            pages: File::open("/proc/thread-self/pagemap").ok(),
+            refused: AtomicBool::new(false),
         }
+    }
+
+    /// Whether the system has refused to read memory, whatever the address.
+    pub(super) fn is_refused(&self) -> bool {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// Reads from an address; returns how many bytes could be read before the first that could not.
@@ -41,19 +53,28 @@ impl Memory {
                 iov_len: into.len(),
             };
             // SAFETY: the local buffer is valid; the kernel checks the remote addresses.
-            let read = unsafe { libc::process_vm_readv(self.process, &local, 1, &remote, 1, 0) };
+            let read = unsafe { libc::process_vm_readv(self.thread, &local, 1, &remote, 1, 0) };
             if read >= 0 {
                 return read.cast_unsigned();
             }
             // SAFETY: the thread's own variable.
             let code = unsafe { *libc::__errno_location() };
-            if code != libc::EPERM && code != libc::ENOSYS {
+            if code == libc::EFAULT {
                 return 0;
             }
             REFUSED.store(true, Ordering::Relaxed);
         }
         let contents = self.contents.as_ref();
-        contents.map_or(0, |contents| contents.read_at(into, address).unwrap_or(0))
+        let read = contents.map(|contents| contents.read_at(into, address));
+        match read {
+            Some(Ok(read)) => read,
+            // What this file returns for an address without memory.
+            Some(Err(error)) if error.raw_os_error() == Some(libc::EIO) => 0,
+            _ => {
+                self.refused.store(true, Ordering::Relaxed);
+                0
+            }
+        }
     }
 
     /// Reads words; false unless all could be read.
@@ -83,7 +104,11 @@ impl Memory {
         });
         let read = read.unwrap_or(0) / 8;
         for entry in &mut entries[..read] {
-            *entry >>= 62;
+            // A guard page looks like one that is swapped out, and cannot be read.
+            *entry = match *entry >> GUARD & 1 {
+                0 => *entry >> 62,
+                _ => 0,
+            };
         }
         entries[read..].fill(1);
     }

@@ -15,7 +15,7 @@
 //! | `layout` | what is searched |
 //! | `glibc`, `python` | freed chunks; integers of CPython |
 //! | `memory`, `scan`, `crew` | reading without faults, comparing, threads of the search |
-//! | `stop`, `entry` | other threads; the calling thread |
+//! | `stop`, `task`, `entry` | other threads; what the system says of them; where threads entered this library |
 //! | `place`, `names` | where an address was found |
 //! | `exports` | the search for programs and tests |
 //!
@@ -37,8 +37,10 @@ mod stacks;
 mod stop;
 mod survey;
 mod targets;
+mod task;
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 pub(crate) use entry::Entered;
@@ -98,6 +100,8 @@ pub(crate) struct Outcome {
     pub(crate) cut_short: Option<String>,
     /// Whether all of the program's memory was searched: what was not found is lost.
     pub(crate) all_searched: bool,
+    /// Mappings of devices, which are not searched: reading managed memory may move it.
+    pub(crate) devices: Vec<Range<u64>>,
     pub(crate) bytes_searched: u64,
     pub(crate) elapsed: Duration,
 }
@@ -146,14 +150,14 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
     let modules = modules::read();
     let python = Python::find();
     let glibc = (heap::next_malloc() == NextMalloc::Glibc).then(|| {
-        let library = modules.iter().find(|module| module.name() == "libc.so.6");
+        let library = modules.iter().find(|module| module.is_libc());
         Glibc::examine(library.map_or_else(Vec::new, |library| library.data.clone()))
     });
     let crew = Crew::new(limits.helpers);
 
     // From here to the drop of `stopped` nothing may use `malloc` or the dynamic linker: a stopped thread may hold
     // their locks.
-    let stopped = stop::stop();
+    let stopped = stop::stop(&memory);
     let survey = Survey::new(&memory, &stopped, Known { modules, glibc });
     let holes = survey.free_chunks(&memory, &crew);
     let items = survey.items(&holes);
@@ -176,34 +180,61 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
             Some(names.place(rank, address))
         })
         .collect();
+    let left_out = left_out(&scan, &survey, limits, complete);
     Outcome {
         found,
-        all_searched: scan.left.load(Ordering::Relaxed) == 0 && survey.running() == 0 && complete,
-        cut_short: cut_short(&scan, &survey, limits, complete),
+        all_searched: left_out.is_empty(),
+        devices: survey.devices(),
+        cut_short: cut_short(left_out),
         bytes_searched: scan.searched.load(Ordering::Relaxed),
         elapsed: begun.elapsed(),
     }
 }
 
-/// What the search left out, in words.
-fn cut_short(scan: &Scan<'_>, survey: &Survey, limits: Limits, complete: bool) -> Option<String> {
+/// What the search left out of the program's memory, in words. Addresses may be there.
+fn left_out(scan: &Scan<'_>, survey: &Survey, limits: Limits, complete: bool) -> Vec<String> {
     let mut parts = Vec::new();
-    let left = scan.left.load(Ordering::Relaxed);
-    if left > 0 {
+    if survey.regions.is_empty() {
+        parts.push("the memory map of the process could not be read".to_owned());
+    }
+    if !survey.all_listed {
+        parts.push("the threads of the process could not be listed".to_owned());
+    }
+    let megabytes = |bytes: &AtomicU64| match bytes.load(Ordering::Relaxed) {
+        0 => None,
+        bytes => Some(bytes.div_ceil(1 << 20)),
+    };
+    if let Some(left) = megabytes(&scan.left) {
         parts.push(format!(
-            "the search ended after {:.1} s with {} MiB of memory not searched",
+            "the search ended after {:.1} s with {left} MiB of memory not searched",
             limits.time.as_secs_f64(),
-            left.div_ceil(1 << 20)
         ));
+    }
+    if let Some(unread) = megabytes(&scan.unread) {
+        parts.push(format!("{unread} MiB of memory could not be read"));
     }
     match survey.running() {
         0 => {}
         1 => parts.push("one thread could not be stopped".to_owned()),
         count => parts.push(format!("{count} threads could not be stopped")),
     }
+    match survey.without_registers() {
+        0 => {}
+        1 => parts.push(
+            "the registers of one thread, which blocks signals, could not be read".to_owned(),
+        ),
+        count => parts.push(format!(
+            "the registers of {count} threads, which block signals, could not be read"
+        )),
+    }
     if !complete {
         parts.push("a part of memory could not be searched".to_owned());
     }
+    parts
+}
+
+/// What the search left out, and what it could not tell apart.
+fn cut_short(mut parts: Vec<String>) -> Option<String> {
     if !heap::separates_driver() {
         parts.push(
             "the driver's calls of malloc do not reach this library, as where the program has its own malloc, so that \

@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use crate::heap::{driver, objects};
 
+/// The program's file. `/proc/self/exe` cannot be read once the main thread has ended.
+const PROGRAM: &str = "/proc/thread-self/exe";
+
 /// Whose variables a module holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Owner {
@@ -14,7 +17,7 @@ pub(super) enum Owner {
 
 /// The program or a library.
 pub(super) struct Module {
-    /// The path as the dynamic linker has it; `/proc/self/exe` for the program.
+    /// The path as the dynamic linker has it; [`PROGRAM`] for the program.
     pub(super) path: String,
     pub(super) base: u64,
     /// Writable segments, `.bss` included.
@@ -26,10 +29,15 @@ pub(super) struct Module {
 }
 
 impl Module {
+    /// Whether it is the C library.
+    pub(super) fn is_libc(&self) -> bool {
+        self.path.ends_with("/libc.so.6")
+    }
+
     /// The file name, for reports.
     pub(super) fn name(&self) -> String {
         let path = match self.path.as_str() {
-            "/proc/self/exe" => std::fs::read_link(&self.path)
+            PROGRAM => std::fs::read_link(&self.path)
                 .map_or_else(|_| "the program".into(), |path| path.display().to_string()),
             path => path.to_owned(),
         };
@@ -47,7 +55,7 @@ pub(super) fn read() -> Vec<Module> {
         let tls = tls.rfind(|header| header.p_type == libc::PT_TLS);
         modules.push(Module {
             path: match object.path() {
-                b"" => "/proc/self/exe".to_owned(),
+                b"" => PROGRAM.to_owned(),
                 path => String::from_utf8_lossy(path).into_owned(),
             },
             base: object.base() as u64,

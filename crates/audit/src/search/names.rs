@@ -7,8 +7,8 @@ use std::os::unix::fs::FileExt;
 use super::layout::Label;
 use super::place::Place;
 use super::scan::Rank;
-use super::stop;
 use super::survey::Survey;
+use super::task;
 
 /// Looks names up, each table once.
 pub(super) struct Names<'a> {
@@ -95,7 +95,7 @@ impl Names<'_> {
 
     fn thread(&mut self, index: usize) -> String {
         let name = self.threads.entry(index);
-        name.or_insert_with(|| stop::name(self.survey.threads[index].id))
+        name.or_insert_with(|| task::name(self.survey.threads[index].id))
             .clone()
     }
 

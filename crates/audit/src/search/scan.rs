@@ -48,7 +48,10 @@ pub(super) struct Scan<'a> {
     /// For each group of targets the best place: rank and address, so that the smallest value is the best.
     best: Vec<AtomicU64>,
     pub(super) searched: AtomicU64,
+    /// Bytes for which there was no time.
     pub(super) left: AtomicU64,
+    /// Bytes that could not be read.
+    pub(super) unread: AtomicU64,
     pub(super) late: AtomicBool,
     /// Buffers that no thread uses now.
     buffers: Mutex<Vec<Buffers>>,
@@ -88,6 +91,7 @@ impl<'a> Scan<'a> {
                 .collect(),
             searched: AtomicU64::new(0),
             left: AtomicU64::new(0),
+            unread: AtomicU64::new(0),
             late: AtomicBool::new(false),
             buffers: Mutex::new(Vec::new()),
         }
@@ -178,23 +182,42 @@ impl<'a> Scan<'a> {
             let from = from.next_multiple_of(8);
             let to = to - to % 8;
             if from < to {
-                self.window(item, from..to, words);
-                searched += to - from;
+                searched += self.window(item, from..to, words);
             }
             page = behind;
         }
         self.searched.fetch_add(searched, Ordering::Relaxed);
     }
 
-    /// Reads a window and searches it, without the holes.
-    fn window(&self, item: &Item, addresses: Range<u64>, words: &mut [u64]) {
-        let length = (addresses.end - addresses.start) as usize;
-        let read = self
-            .memory
-            .read(addresses.start, &mut bytes_of(words)[..length]);
-        let words = &words[..read / 8];
-        let end = addresses.start + 8 * words.len() as u64;
-        let mut at = addresses.start;
+    /// Reads a window and searches it. Returns how many bytes could be read.
+    fn window(&self, item: &Item, addresses: Range<u64>, words: &mut [u64]) -> u64 {
+        let (mut at, mut unread) = (addresses.start, 0);
+        while at < addresses.end {
+            let length = (addresses.end - at) as usize;
+            let read = self.memory.read(at, &mut bytes_of(words)[..length]) / 8;
+            self.without_holes(item, at, &words[..read]);
+            at += 8 * read as u64;
+            // The page that could not be read; all of them if none can.
+            let next = match self.memory.is_refused() {
+                true => addresses.end,
+                false => (at - at % PAGE + PAGE).min(addresses.end),
+            };
+            if at < next {
+                unread += next - at;
+                at = next;
+            }
+        }
+        // The program cannot read shared memory either behind the end of its file.
+        if item.private || self.memory.is_refused() {
+            self.unread.fetch_add(unread, Ordering::Relaxed);
+        }
+        addresses.end - addresses.start - unread
+    }
+
+    /// Searches words that were read at `start`, without the holes.
+    fn without_holes(&self, item: &Item, start: u64, words: &[u64]) {
+        let end = start + 8 * words.len() as u64;
+        let mut at = start;
         for hole in &self.holes[item.holes.clone()] {
             if hole.end <= at {
                 continue;
@@ -202,10 +225,10 @@ impl<'a> Scan<'a> {
             if hole.start >= end {
                 break;
             }
-            self.words(item, addresses.start, words, at..hole.start.max(at));
+            self.words(item, start, words, at..hole.start.max(at));
             at = hole.end.min(end);
         }
-        self.words(item, addresses.start, words, at..end);
+        self.words(item, start, words, at..end);
     }
 
     /// Searches a part of a window that begins at `start`.

@@ -1,10 +1,9 @@
 //! Stops the other threads of the process and reads their registers.
 //!
 //! Each gets a real-time signal, whose handler stores the registers and waits. A thread that blocks all signals
-//! cannot be stopped; its whole stack is searched then.
+//! cannot be stopped: its registers are not known, and an address may be there.
 
 use std::ffi::{c_int, c_void};
-use std::io::Write;
 use std::mem::MaybeUninit;
 use std::os::fd::AsRawFd;
 use std::ptr;
@@ -12,7 +11,9 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::entry::{self, Entry};
+use super::memory::Memory;
 use super::stacks::RED_ZONE;
+use super::task::{cannot_stop, status, waiting, would_receive};
 use crate::heap::lock::{futex_wait, futex_wake};
 use crate::heap::threads::{left_out, thread_id};
 
@@ -31,6 +32,8 @@ const LONGEST: Duration = Duration::from_secs(60);
 struct Slot {
     /// Zero until the thread stopped, then the stop's number.
     stopped: AtomicU32,
+    /// The number of the last stop that the thread could not take part in.
+    skipped: AtomicU32,
     stack_pointer: AtomicU64,
     /// `pthread_self()`
     pointer: AtomicU64,
@@ -40,6 +43,7 @@ struct Slot {
 static SLOTS: [Slot; CAPACITY] = [const {
     Slot {
         stopped: AtomicU32::new(0),
+        skipped: AtomicU32::new(0),
         stack_pointer: AtomicU64::new(0),
         pointer: AtomicU64::new(0),
         registers: [const { AtomicU64::new(0) }; REGISTERS],
@@ -58,8 +62,10 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 /// A thread of the program.
 pub(super) struct Thread {
     pub(super) id: i32,
-    /// `None` for a thread that could not be stopped.
+    /// `None` for a thread that could not be stopped, unless it is inside this library.
     pub(super) state: Option<State>,
+    /// What the state is from, of a thread that could not be stopped.
+    pub(super) entry: Option<Entry>,
     /// The stack pointer of a thread that could not be stopped and waits in the kernel.
     pub(super) waiting: Option<u64>,
 }
@@ -71,20 +77,34 @@ pub(super) struct State {
     pub(super) registers: Vec<u64>,
 }
 
+impl State {
+    /// That of a thread that is inside this library: its registers and the frames below are this library's.
+    pub(super) fn of(entry: &Entry) -> State {
+        State {
+            // The red zone belongs to functions that call nothing; this one called this library.
+            stack_pointer: entry.frame + RED_ZONE,
+            pointer: entry.pointer,
+            registers: entry.registers.to_vec(),
+        }
+    }
+}
+
 /// The other threads of the program stand still while this exists.
 pub(super) struct Stopped {
     ids: Vec<i32>,
     number: u32,
+    /// Whether all threads are known.
+    pub(super) all_listed: bool,
 }
 
 impl Stopped {
-    /// What the threads were at.
+    /// What the threads were at, without those that ended. The main thread stays as a zombie.
     pub(super) fn threads(&self) -> Vec<Thread> {
         let slots = SLOTS.iter().map(Some).chain(std::iter::repeat(None));
         self.ids
             .iter()
             .zip(slots)
-            .map(|(id, slot)| {
+            .filter_map(|(id, slot)| {
                 let stopped = |slot: &&Slot| slot.stopped.load(Ordering::Acquire) == self.number;
                 let state = slot.filter(stopped).map(|slot| State {
                     stack_pointer: slot.stack_pointer.load(Ordering::Relaxed),
@@ -95,11 +115,20 @@ impl Stopped {
                         .map(|register| register.load(Ordering::Relaxed))
                         .collect(),
                 });
-                Thread {
+                let entry = match state {
+                    None => entry::of(*id),
+                    Some(_) => None,
+                };
+                let state = state.or_else(|| Some(State::of(entry.as_ref()?)));
+                if state.is_none() && status(*id).is_some_and(|status| status.has_ended) {
+                    return None;
+                }
+                Some(Thread {
                     id: *id,
                     waiting: state.is_none().then(|| waiting(*id)).flatten(),
                     state,
-                }
+                    entry,
+                })
             })
             .collect()
     }
@@ -113,13 +142,14 @@ impl Drop for Stopped {
 }
 
 /// Stops the other threads of the program, one search at a time. Allocates nothing once the first has stopped.
-pub(super) fn stop() -> Stopped {
+pub(super) fn stop(memory: &Memory) -> Stopped {
     let mut stopped = Stopped {
         ids: Vec::with_capacity(CAPACITY * 2),
         number: LAST.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1),
+        all_listed: true,
     };
     let Some(signal) = install() else {
-        list(&mut stopped.ids);
+        stopped.all_listed = list(&mut stopped.ids);
         return stopped;
     };
     // No thread may be stopped inside the arena: the search allocates.
@@ -130,13 +160,17 @@ pub(super) fn stop() -> Stopped {
     let mut sent = 0;
     // Again until no new threads appear: those that run may create some.
     loop {
-        list(&mut stopped.ids);
+        stopped.all_listed &= list(&mut stopped.ids);
         let all = stopped.ids.len().min(CAPACITY);
         if sent == all {
             break;
         }
-        for slot in sent..all {
-            send(signal, stopped.ids[slot], slot, stopped.number);
+        let new = SLOTS.iter().zip(&stopped.ids).enumerate().skip(sent);
+        for (number, (slot, thread)) in new {
+            match would_receive(memory, *thread, signal) {
+                true => slot.skipped.store(stopped.number, Ordering::Relaxed),
+                false => send(signal, *thread, number, stopped.number),
+            }
         }
         sent = all;
         wait(&stopped, all, signal, deadline);
@@ -150,7 +184,8 @@ pub(super) fn stop() -> Stopped {
 
 /// Waits until all threads have stopped but those that cannot, or the time is over.
 fn wait(stopped: &Stopped, all: usize, signal: c_int, deadline: Instant) {
-    let mut cannot = 0;
+    let skipped = |slot: &Slot| slot.skipped.load(Ordering::Relaxed) == stopped.number;
+    let mut cannot = SLOTS[..all].iter().filter(|slot| skipped(slot)).count();
     loop {
         let count = STOPPED.load(Ordering::Acquire);
         let now = Instant::now();
@@ -163,53 +198,20 @@ fn wait(stopped: &Stopped, all: usize, signal: c_int, deadline: Instant) {
             cannot = threads
                 .filter(|(slot, id)| {
                     slot.stopped.load(Ordering::Acquire) != stopped.number
-                        && cannot_stop(**id, signal)
+                        && (skipped(slot) || cannot_stop(**id, signal))
                 })
                 .count();
         }
     }
 }
 
-/// Whether the thread ended, or blocks the signal. Does not allocate.
-fn cannot_stop(thread: i32, signal: c_int) -> bool {
-    let mut path = [0_u8; 64];
-    // The zero at the end stays.
-    if write!(&mut path[..63], "/proc/self/task/{thread}/status").is_err() {
-        return false;
-    }
-    let mut text = [0_u8; 4096];
-    // SAFETY: the path is terminated, the buffer valid, and the file is this function's own.
-    let read = unsafe {
-        let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
-        if file < 0 {
-            return true;
-        }
-        let read = libc::read(file, text.as_mut_ptr().cast(), text.len());
-        libc::close(file);
-        usize::try_from(read).unwrap_or(0)
-    };
-    is_deaf(&text[..read], signal)
-}
-
-/// Whether a thread's `status` says that it ended or blocks the signal.
-fn is_deaf(status: &[u8], signal: c_int) -> bool {
-    status.split(|byte| *byte == b'\n').any(|line| {
-        if let Some(state) = line.strip_prefix(b"State:\t") {
-            return matches!(state.first(), Some(b'Z' | b'X'));
-        }
-        let blocked = line.strip_prefix(b"SigBlk:\t");
-        let blocked = blocked.and_then(|blocked| str::from_utf8(blocked).ok());
-        let blocked = blocked.and_then(|blocked| u64::from_str_radix(blocked.trim(), 16).ok());
-        blocked.is_some_and(|blocked| blocked >> (signal - 1) & 1 != 0)
-    })
-}
-
-/// Adds the threads that are not in the list yet, except this one and those of the driver and this library. Without
-/// `opendir`, which allocates.
-fn list(ids: &mut Vec<i32>) {
+/// Adds the threads that are not in the list yet, except this one and those of the driver and this library. Returns whether
+/// all are in it. Without `opendir`, which allocates.
+fn list(ids: &mut Vec<i32>) -> bool {
     let Ok(folder) = std::fs::File::open("/proc/self/task") else {
-        return;
+        return false;
     };
+    let mut is_complete = true;
     let own = thread_id();
     let mut buffer = [0_u64; 512];
     loop {
@@ -222,8 +224,10 @@ fn list(ids: &mut Vec<i32>) {
                 size_of_val(&buffer),
             )
         };
-        let Ok(read @ 1..) = usize::try_from(read) else {
-            return;
+        let read = match usize::try_from(read) {
+            Ok(0) => return is_complete,
+            Ok(read) => read,
+            Err(_) => return false,
         };
         let bytes = &super::memory::bytes_of(&mut buffer)[..read];
         let mut at = 0;
@@ -236,8 +240,11 @@ fn list(ids: &mut Vec<i32>) {
                 id.wrapping_mul(10).wrapping_add(i32::from(digit - b'0'))
             });
             let is_new = id != 0 && id != own && !ids.contains(&id);
-            if is_new && left_out(id).is_none() && ids.len() < ids.capacity() {
-                ids.push(id);
+            if is_new && left_out(id).is_none() {
+                match ids.len() < ids.capacity() {
+                    true => ids.push(id),
+                    false => is_complete = false,
+                }
             }
             at += length.max(1);
         }
@@ -393,69 +400,5 @@ fn store(slot: &Slot, context: &libc::ucontext_t) {
         .store(unsafe { libc::pthread_self() }, Ordering::Relaxed);
     for (value, register) in context.uc_mcontext.regs.iter().zip(&slot.registers) {
         register.store(*value, Ordering::Relaxed);
-    }
-}
-
-/// The stack pointer of a thread that waits in the kernel. Tried again for one that wakes now and then.
-fn waiting(thread: i32) -> Option<u64> {
-    let file = format!("/proc/self/task/{thread}/syscall");
-    for _ in 0..20 {
-        let stack_pointer = std::fs::read_to_string(&file).ok()?;
-        let stack_pointer = stack_pointer_of(&stack_pointer);
-        if stack_pointer.is_some() {
-            return stack_pointer;
-        }
-        std::thread::sleep(Duration::from_micros(300));
-    }
-    None
-}
-
-/// The stack pointer in the line of a system call: the last but one number. `None` for a thread that runs.
-fn stack_pointer_of(line: &str) -> Option<u64> {
-    let number = line.split_whitespace().rev().nth(1)?;
-    let address = u64::from_str_radix(number.strip_prefix("0x")?, 16);
-    address.ok().filter(|address| *address != 0)
-}
-
-/// A thread's name in reports.
-pub(super) fn name(thread: i32) -> String {
-    // SAFETY: no requirements.
-    if thread == unsafe { libc::getpid() } {
-        return "the main thread".to_owned();
-    }
-    match std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")) {
-        Ok(name) => format!("thread {thread} ({})", name.trim_end()),
-        Err(_) => format!("thread {thread}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{is_deaf, stack_pointer_of};
-
-    #[test]
-    fn the_stack_pointer_of_a_system_call() {
-        let line = "230 0x0 0x0 0x7f1 0x0 0x0 0x0 0x7f00aabb 0x7f00ccdd\n";
-        assert_eq!(stack_pointer_of(line), Some(0x7f00_aabb));
-        assert_eq!(
-            stack_pointer_of("-1 0x7f00aabb 0x7f00ccdd\n"),
-            Some(0x7f00_aabb)
-        );
-        assert_eq!(stack_pointer_of("running\n"), None);
-        assert_eq!(stack_pointer_of("0 0x0 0x0\n"), None);
-    }
-
-    #[test]
-    fn threads_that_cannot_stop() {
-        let status = |state: &str, blocked: &str| {
-            format!(
-                "Name:\ta\nState:\t{state} (what)\nSigPnd:\tffffffffffffffff\nSigBlk:\t{blocked}\nSigIgn:\t0\n"
-            )
-        };
-        assert!(!is_deaf(status("S", "0000000000000000").as_bytes(), 60));
-        assert!(is_deaf(status("Z", "0000000000000000").as_bytes(), 60));
-        assert!(is_deaf(status("R", "fffffffe7ffbfeff").as_bytes(), 60));
-        assert!(is_deaf(status("R", "0800000000000000").as_bytes(), 60));
-        assert!(!is_deaf(status("R", "0800000000000000").as_bytes(), 59));
     }
 }

@@ -3,6 +3,8 @@
 use std::ops::Range;
 use std::sync::Mutex;
 
+use cuguard_sync::own_thread;
+
 use super::crew::Crew;
 use super::entry;
 use super::glibc::Glibc;
@@ -25,10 +27,15 @@ pub(super) struct Known {
 pub(super) struct Survey {
     pub(super) modules: Vec<Module>,
     glibc: Option<Glibc>,
+    /// None where the system does not say.
     pub(super) regions: Vec<Region>,
+    /// Whether all threads are known.
+    pub(super) all_listed: bool,
     /// The calling thread first.
     pub(super) threads: Vec<Thread>,
     pub(super) tls: Vec<(usize, TlsBlock)>,
+    /// The C library's thread-local variables, of all threads.
+    libc_tls: Vec<Range<u64>>,
     pub(super) labels: Vec<(Range<u64>, Label)>,
     pieces: Vec<Piece>,
 }
@@ -41,8 +48,10 @@ impl Survey {
             modules: known.modules,
             glibc: known.glibc,
             regions: maps::read(),
+            all_listed: stopped.all_listed,
             threads,
             tls: Vec::new(),
+            libc_tls: Vec::new(),
             labels: Vec::new(),
             pieces: Vec::new(),
         };
@@ -125,6 +134,7 @@ impl Survey {
             self.labels.push((stack, Label::Stack(number)));
         }
         for block in stacks::tls_of(memory, pointer, &self.modules) {
+            self.note_libc_tls(&block);
             let is_left_out = block
                 .module
                 .is_some_and(|module| self.modules[module].owner == Owner::LeftOut);
@@ -189,10 +199,18 @@ impl Survey {
             self.labels
                 .extend(stack.map(|stack| (stack, Label::LeftOut)));
             for block in stacks::tls_of(memory, *pointer, &self.modules) {
+                self.note_libc_tls(&block);
                 self.labels.push((block.addresses, Label::LeftOut));
             }
         }
         pointers
+    }
+
+    fn note_libc_tls(&mut self, block: &TlsBlock) {
+        let module = block.module.map(|module| &self.modules[module]);
+        if module.is_some_and(Module::is_libc) {
+            self.libc_tls.push(block.addresses.clone());
+        }
     }
 
     /// The registers of the threads, with the threads' numbers.
@@ -204,6 +222,19 @@ impl Survey {
         })
     }
 
+    /// Threads of the program whose registers are not known: they block signals, and wait in the kernel, or have left this
+    /// library since. The crate in the program has such threads, too, which hold nothing of the program.
+    pub(super) fn without_registers(&self) -> usize {
+        let is_unknown = |thread: &&Thread| match thread.entry {
+            None => thread.state.is_none() && thread.waiting.is_some(),
+            known => entry::of(thread.id) != known,
+        };
+        let threads = self.threads.iter().filter(is_unknown);
+        threads
+            .filter(|thread| !own_thread::is_own(thread.id))
+            .count()
+    }
+
     /// Threads that could not be stopped and ran.
     pub(super) fn running(&self) -> usize {
         let threads = self.threads.iter();
@@ -212,15 +243,23 @@ impl Survey {
             .count()
     }
 
+    /// Mappings of devices that the program can read and write.
+    pub(super) fn devices(&self) -> Vec<Range<u64>> {
+        let regions = self.regions.iter();
+        let devices = regions.filter(|region| region.writable && region.is_device());
+        devices.map(|region| region.addresses.clone()).collect()
+    }
+
     /// Freed chunks of the program's heaps, sorted.
     pub(super) fn free_chunks(&self, memory: &Memory, crew: &Crew) -> Vec<Range<u64>> {
         let Some(glibc) = &self.glibc else {
             return Vec::new();
         };
         let heaps = glibc.heaps(memory, &self.regions);
+        let cached = glibc.cached(memory, &self.libc_tls);
         let free = Mutex::new(Vec::new());
         crew.run(heaps.len(), &|part| {
-            let found = glibc.free_chunks(memory, &heaps[part]);
+            let found = glibc.free_chunks(memory, &heaps[part], cached.as_deref());
             if let Ok(mut free) = free.lock() {
                 free.extend(found);
             }
@@ -250,7 +289,7 @@ impl Survey {
                 items.push(Item {
                     addresses: at..end,
                     rank,
-                    private: !region.shared,
+                    private: region.is_empty_untouched(),
                     holes: first..behind,
                 });
                 at = end;
@@ -276,19 +315,22 @@ fn calling_thread() -> Thread {
                 pointer: 0,
                 registers: Vec::new(),
             }),
+            entry: None,
             waiting: None,
         };
     }
-    let entry = entry::current();
+    let state = entry::current().map(|entry| State::of(&entry));
     Thread {
         id,
-        state: Some(State {
-            // The red zone belongs to functions that call nothing; this one called the search.
-            stack_pointer: entry.map_or(0, |entry| entry.frame + RED_ZONE),
-            // SAFETY: no requirements.
-            pointer: unsafe { libc::pthread_self() },
-            registers: entry.map_or_else(Vec::new, |entry| entry.registers.to_vec()),
+        state: state.or_else(|| {
+            Some(State {
+                stack_pointer: 0,
+                // SAFETY: no requirements.
+                pointer: unsafe { libc::pthread_self() },
+                registers: Vec::new(),
+            })
         }),
+        entry: None,
         waiting: None,
     }
 }

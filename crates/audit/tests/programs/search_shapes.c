@@ -121,6 +121,28 @@ static void in_thread(const char *shape, int end_first, void (*look)(uint64_t))
         end(thread);
 }
 
+/* Has a child that shares this process's memory ended by a signal. */
+static __attribute__((noinline)) void end_child(void)
+{
+    int status;
+    pid_t child = vfork();
+    if (child == 0) {
+        kill(getpid(), SIGTERM);
+        _exit(7);
+    }
+    if (waitpid(child, &status, 0) != child || !WIFSIGNALED(status))
+        exit(8);
+}
+
+/* Holds the address in a frame that is deeper than the handler of that signal. */
+static __attribute__((noinline)) void search_deeper(uint64_t masked)
+{
+    volatile uint64_t frame[8192];
+    put(&frame[8], masked);
+    search(masked);
+    frame[8] = 0;
+}
+
 /* Frees a holder, behind which another block keeps it from the end of the heap. */
 static void freed(size_t size, int count)
 {
@@ -200,6 +222,9 @@ int main(int count, char **arguments)
         put(&local, masked);
         search(masked);
         local = 0;
+    } else if (is(shape, "stack after a child was ended")) {
+        end_child();
+        search_deeper(masked);
     } else if (is(shape, "freed holder")) {
         freed(sizeof(struct record), 1);
     } else if (is(shape, "freed holders in fast bins")) {

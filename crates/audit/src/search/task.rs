@@ -1,0 +1,170 @@
+//! What the system says of a thread of this process, in `/proc/self/task`.
+
+use std::ffi::c_int;
+use std::io::Write;
+use std::time::Duration;
+
+use super::memory::Memory;
+
+/// Whether the signal would stay pending for the thread, or be a result of its `sigwait` or `signalfd`. Does not allocate.
+pub(super) fn would_receive(memory: &Memory, thread: i32, signal: c_int) -> bool {
+    let mut text = [0_u8; 512];
+    cannot_stop(thread, signal)
+        // The kernel does not list a signal as blocked while the thread waits for it.
+        || read_file(thread, "syscall", &mut text)
+            .ok()
+            .and_then(|text| awaited_set(str::from_utf8(text).ok()?))
+            .and_then(|set| memory.words::<1>(set))
+            .is_some_and(|[set]| set >> (signal - 1) & 1 != 0)
+}
+
+/// The address of the set of signals that a thread waits for, from the line of its system call.
+fn awaited_set(line: &str) -> Option<u64> {
+    let mut words = line.split_whitespace();
+    let number: libc::c_long = words.next()?.parse().ok()?;
+    let set = words
+        .next()
+        .filter(|_| number == libc::SYS_rt_sigtimedwait)?;
+    u64::from_str_radix(set.strip_prefix("0x")?, 16).ok()
+}
+
+/// Whether the thread ended, or blocks the signal.
+pub(super) fn cannot_stop(thread: i32, signal: c_int) -> bool {
+    status(thread).is_some_and(|status| status.has_ended || status.blocks(signal))
+}
+
+/// What the system says of a thread.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Status {
+    pub(super) has_ended: bool,
+    /// A bit for each signal, from the lowest on.
+    blocked: u64,
+}
+
+impl Status {
+    fn parse(text: &[u8]) -> Status {
+        let line = |name: &[u8]| {
+            let mut lines = text.split(|byte| *byte == b'\n');
+            lines.find_map(|line| line.strip_prefix(name))
+        };
+        let blocked = line(b"SigBlk:\t").and_then(|blocked| str::from_utf8(blocked).ok());
+        Status {
+            has_ended: matches!(line(b"State:\t"), Some([b'Z' | b'X', ..])),
+            blocked: blocked.map_or(0, |blocked| {
+                u64::from_str_radix(blocked.trim(), 16).unwrap_or(0)
+            }),
+        }
+    }
+
+    fn blocks(self, signal: c_int) -> bool {
+        self.blocked >> (signal - 1) & 1 != 0
+    }
+}
+
+/// What the system says of a thread; `None` where that cannot be read. Does not allocate.
+pub(super) fn status(thread: i32) -> Option<Status> {
+    let mut text = [0_u8; 4096];
+    match read_file(thread, "status", &mut text) {
+        Ok(text) => Some(Status::parse(text)),
+        Err(libc::ENOENT | libc::ESRCH) => Some(Status {
+            has_ended: true,
+            blocked: 0,
+        }),
+        Err(_) => None,
+    }
+}
+
+/// Reads a file of a thread, or returns `errno`. Does not allocate.
+fn read_file<'a>(thread: i32, name: &str, text: &'a mut [u8]) -> Result<&'a [u8], c_int> {
+    let mut path = [0_u8; 64];
+    // The zero at the end stays.
+    write!(&mut path[..63], "/proc/self/task/{thread}/{name}").map_err(|_| libc::ENAMETOOLONG)?;
+    // SAFETY: the path is terminated, the buffer valid, the file is this function's own, and `errno` the thread's.
+    let read = unsafe {
+        let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
+        if file < 0 {
+            return Err(*libc::__errno_location());
+        }
+        let read = libc::read(file, text.as_mut_ptr().cast(), text.len());
+        let code = *libc::__errno_location();
+        libc::close(file);
+        usize::try_from(read).map_err(|_| code)?
+    };
+    Ok(&text[..read])
+}
+
+/// The stack pointer of a thread that waits in the kernel. Tried again for one that wakes now and then.
+pub(super) fn waiting(thread: i32) -> Option<u64> {
+    let file = format!("/proc/self/task/{thread}/syscall");
+    for _ in 0..20 {
+        let stack_pointer = std::fs::read_to_string(&file).ok()?;
+        let stack_pointer = stack_pointer_of(&stack_pointer);
+        if stack_pointer.is_some() {
+            return stack_pointer;
+        }
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    None
+}
+
+/// The stack pointer in the line of a system call: the last but one number. `None` for a thread that runs.
+fn stack_pointer_of(line: &str) -> Option<u64> {
+    let number = line.split_whitespace().rev().nth(1)?;
+    let address = u64::from_str_radix(number.strip_prefix("0x")?, 16);
+    address.ok().filter(|address| *address != 0)
+}
+
+/// A thread's name in reports.
+pub(super) fn name(thread: i32) -> String {
+    // SAFETY: no requirements.
+    if thread == unsafe { libc::getpid() } {
+        return "the main thread".to_owned();
+    }
+    match std::fs::read_to_string(format!("/proc/self/task/{thread}/comm")) {
+        Ok(name) => format!("thread {thread} ({})", name.trim_end()),
+        Err(_) => format!("thread {thread}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Status, awaited_set, stack_pointer_of};
+
+    #[test]
+    fn the_stack_pointer_of_a_system_call() {
+        let line = "230 0x0 0x0 0x7f1 0x0 0x0 0x0 0x7f00aabb 0x7f00ccdd\n";
+        assert_eq!(stack_pointer_of(line), Some(0x7f00_aabb));
+        assert_eq!(
+            stack_pointer_of("-1 0x7f00aabb 0x7f00ccdd\n"),
+            Some(0x7f00_aabb)
+        );
+        assert_eq!(stack_pointer_of("running\n"), None);
+        assert_eq!(stack_pointer_of("0 0x0 0x0\n"), None);
+    }
+
+    #[test]
+    fn the_set_that_a_thread_waits_for() {
+        let number = libc::SYS_rt_sigtimedwait;
+        let line = format!("{number} 0x7f00aa00 0x0 0x0 0x8 0x0 0x0 0x7f00aabb 0x7f00ccdd\n");
+        assert_eq!(awaited_set(&line), Some(0x7f00_aa00));
+        assert_eq!(awaited_set(&format!("1{line}")), None);
+        assert_eq!(awaited_set("-1 0x7f00aabb 0x7f00ccdd\n"), None);
+        assert_eq!(awaited_set("running\n"), None);
+    }
+
+    #[test]
+    fn threads_that_cannot_stop() {
+        let status = |state: &str, blocked: &str| {
+            let text = format!(
+                "Name:\ta\nState:\t{state} (what)\nSigPnd:\tffffffffffffffff\nSigBlk:\t{blocked}\nSigIgn:\t0\n"
+            );
+            Status::parse(text.as_bytes())
+        };
+        let running = status("S", "0000000000000000");
+        assert!(!running.has_ended && !running.blocks(60));
+        assert!(status("Z", "0000000000000000").has_ended);
+        assert!(status("R", "fffffffe7ffbfeff").blocks(60));
+        assert!(status("R", "0800000000000000").blocks(60));
+        assert!(!status("R", "0800000000000000").blocks(59));
+    }
+}
