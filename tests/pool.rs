@@ -431,6 +431,11 @@ fn the_limit_of_a_pool() -> Result<()> {
     };
     let limit = why.limit.expect("the limit refused");
     assert_eq!((limit.bytes, limit.refused), (8 << 20, true));
+    assert_eq!(
+        limit.held,
+        6 << 20,
+        "nothing that was created for the second"
+    );
     assert_eq!(why.recovery[0].step, RecoveryStep::Compact);
     assert_eq!(why.request.kind, Some(Kind::Pooled));
     let named = why.pools.iter().find(|pool| pool.of_cuguard);

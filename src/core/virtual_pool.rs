@@ -146,7 +146,17 @@ impl VirtualPool {
         stream: &StreamId,
         bytes: u64,
     ) -> std::result::Result<u64, PoolError<CallError>> {
-        self.pool.allocate(stream, bytes).map(|block| block.address)
+        let block = self.pool.allocate(stream, bytes);
+        block
+            .map(|block| block.address)
+            .map_err(|error| match error {
+                // Now that what was created for this block is released.
+                PoolError::Limit { limit, .. } => PoolError::Limit {
+                    held: self.pool.stats().held,
+                    limit,
+                },
+                other => other,
+            })
     }
 
     /// Frees a block of this size into a cache of this pool. False, with nothing done, where it cannot. The caller is inside

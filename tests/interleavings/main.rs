@@ -173,7 +173,7 @@ fn the_sources_are_as_modelled() {
         (
             include_str!("../../crates/registry/src/registry.rs"),
             "fn find_and_remove(",
-            &["table.remove", "flushed_for(key).remove"],
+            &["table.remove", "flushed_because(Reason::Free, key).remove"],
         ),
     ];
     for (source, function, steps) in steps {

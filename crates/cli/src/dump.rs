@@ -41,7 +41,7 @@ has been started with LEAK_REPORT=1 (or other words of that variable, but 0). On
 
 The signal SIGUSR2 has the process write a report where LEAK_REPORT says: to standard error, or to the file of file=.
 LEAK_REPORT=1,dump-signal=USR1 chooses another signal (USR1, USR2, HUP, IO, PWR), dump-signal=none no signal. A program that
-handles or ignores the signal is left alone.
+handles or ignores the signal is left alone. Without LEAK_REPORT the signal ends a process that does not handle it.
 
 Examples:
   cuguard run -- python3 train.py & cuguard dump $!

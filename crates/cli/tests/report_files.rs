@@ -178,6 +178,17 @@ fn recordings_and_inputs_are_never_overwritten() {
             "{error}"
         );
     }
+    for (second, expected) in [
+        ("page.html", "two outputs have this name"),
+        ("-", "it is no name of a file"),
+    ] {
+        let (code, error) = refused(&["report", &a, "--html", "page.html", "--flamegraph", second]);
+        assert_eq!(code, 2, "{error}");
+        assert!(
+            error.contains(&format!("{second}: is not written: {expected}")),
+            "{error}"
+        );
+    }
     // A second name of an input is that input; what it begins with does not count.
     let report = folder.path("report.json");
     let json =

@@ -136,7 +136,7 @@ fn processes_that_start_together_have_a_file_each() {
         let scratch = Scratch::new();
         std::fs::create_dir(&scratch.0).unwrap();
         let file = scratch.0.join("run.cgr");
-        std::fs::write(&file, "old").unwrap();
+        std::fs::write(&file, "CUGUARDR").unwrap();
         let spawn = |_| {
             let mut command = scratch.command(TEST);
             command.env(FILE, &file).stdin(Stdio::piped());

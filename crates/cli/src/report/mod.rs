@@ -89,6 +89,25 @@ impl Options {
         self.json || !(self.folded || self.outputs().next().is_some())
     }
 
+    /// Refuses files that would overwrite each other, and what is no name of a file.
+    fn check_files(&self) -> Result<(), Failure> {
+        let files: Vec<_> = self.outputs().collect();
+        for (index, path) in files.iter().enumerate() {
+            let why = match files[..index].contains(path) {
+                true => "two outputs have this name",
+                false if path.as_os_str() == "-" => {
+                    "it is no name of a file; standard output is for text, --json and --folded"
+                }
+                false => continue,
+            };
+            return Err(Failure::Refused {
+                path: path.to_path_buf(),
+                why,
+            });
+        }
+        Ok(())
+    }
+
     /// Refuses what none of the outputs would follow.
     fn check_effects(&self) -> Result<(), Failure> {
         let names = [
@@ -222,7 +241,7 @@ impl Failure {
 pub(crate) fn run(options: &Options) -> ExitCode {
     let progress = Progress::new("report");
     let mut outputs = options.outputs();
-    let checked = options.check_effects();
+    let checked = options.check_effects().and_then(|()| options.check_files());
     let checked =
         checked.and_then(|()| outputs.try_for_each(|path| output::check(path, &options.files)));
     if let Err(failure) = checked {

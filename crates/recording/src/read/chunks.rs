@@ -57,6 +57,13 @@ pub(super) fn read(bytes: &[u8]) -> Result<Raw, ReadError> {
             .problems
             .push("the description of the process is not readable".to_owned()),
     }
+    let written = u64::from(u32_at(bytes, header::CHUNKS).unwrap_or_default()) * u64::from(size);
+    if written > bytes.len() as u64 {
+        let (length, part) = (bytes.len(), "what is missing is not in the figures");
+        raw.problems.push(format!(
+            "the file was cut off: {length} of {written} bytes are left; {part}"
+        ));
+    }
     let size = size as usize;
     let mut chunks: Vec<(u64, usize)> = Vec::new();
     for at in (size..bytes.len()).step_by(size) {

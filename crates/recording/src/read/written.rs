@@ -121,6 +121,10 @@ fn copy(file: &impl Source, size: usize) -> io::Result<Vec<u8>> {
         }
     }
     fill(file, first, 0)?;
+    // Chunks that were added since are left out, and not cut off.
+    if let Some(field) = bytes.get_mut(header::CHUNKS..header::CHUNKS + 4) {
+        field.fill(0);
+    }
     Ok(bytes)
 }
 

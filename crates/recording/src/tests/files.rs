@@ -79,8 +79,39 @@ fn a_file_that_exists_is_replaced_or_kept() {
     let other = Scratch(other.path().to_owned());
     assert_ne!(other.0, scratch.0);
     assert_eq!(std::fs::read(&scratch.0).unwrap(), b"mine");
-    assert_eq!(writer(&scratch.options()).path(), scratch.0);
-    assert!(scratch.read().events.is_empty());
+    // It is no recording.
+    let error = Writer::create(&scratch.options(), &Source).unwrap_err();
+    assert!(
+        error.to_string().ends_with("it exists and is no recording"),
+        "{error}"
+    );
+    assert_eq!(std::fs::read(&scratch.0).unwrap(), b"mine");
+    // One that is empty, and one of a process that was killed as it began.
+    for old in [&b""[..], &[0; 4096]] {
+        let scratch = Scratch::new();
+        std::fs::write(&scratch.0, old).unwrap();
+        assert_eq!(writer(&scratch.options()).path(), scratch.0);
+        assert!(scratch.read().events.is_empty());
+    }
+}
+
+/// At the boundary of a chunk, too.
+#[test]
+fn a_file_that_was_cut_off_says_so() {
+    let scratch = Scratch::new();
+    writer(&scratch.options());
+    let bytes = std::fs::read(&scratch.0).unwrap();
+    assert_eq!(scratch.read().problems, [""; 0]);
+    let size = u32::from_le_bytes(bytes[header::CHUNK_SIZE..][..4].try_into().unwrap());
+    std::fs::write(&scratch.0, &bytes[..size as usize]).unwrap();
+    let problems = scratch.read().problems;
+    let expected = format!("the file was cut off: {size} of ");
+    assert!(
+        problems
+            .iter()
+            .any(|problem| problem.starts_with(&expected)),
+        "{problems:?}"
+    );
 }
 
 #[test]

@@ -9,13 +9,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::file::identity;
 use super::mapped;
-use crate::format::MAX_CHUNK_SIZE;
+use crate::format::{MAGIC, MAX_CHUNK_SIZE};
 use crate::meta;
 
 /// How often another process may replace the file meanwhile.
@@ -125,6 +125,10 @@ fn replace_old(temporary: &Path, path: &Path) -> io::Result<bool> {
             // It may be in use.
             Err(_) => return Ok(false),
         };
+        if is_foreign(&old) {
+            let text = "it exists and is no recording";
+            return Err(io::Error::new(ErrorKind::InvalidInput, text));
+        }
         let would_block = |error: io::Error| error.kind() == ErrorKind::WouldBlock;
         if mapped::lock(&old).is_err_and(would_block) || is_of_this_process(&old) {
             return Ok(false);
@@ -136,6 +140,13 @@ fn replace_old(temporary: &Path, path: &Path) -> io::Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// Whether the file is something else than a recording. Empty it may be, or one whose process was killed as it began.
+fn is_foreign(file: &File) -> bool {
+    let mut first = [0; MAGIC.len()];
+    let read = file.read_at(&mut first, 0).unwrap_or(0);
+    first != *MAGIC && first[..read].iter().any(|byte| *byte != 0)
 }
 
 /// Whether this process recorded into the file before it executed another program. The id alone does not say so:

@@ -289,6 +289,8 @@ impl Inner {
         mapped::populate(bytes).map_err(NoChunk::Io)?;
         self.used += chunk_size;
         self.sequence += 1;
+        let chunks = u32::try_from(self.used / chunk_size).unwrap_or(u32::MAX);
+        mapped::commit(self.header, header::CHUNKS, chunks);
         Ok(Chunk::begin(bytes, kind, self.sequence))
     }
 

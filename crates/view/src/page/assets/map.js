@@ -9,8 +9,13 @@ const MOST_CELLS = 4000;
 const REGION_GAP = 512;
 const MOST_REGIONS = 16;
 
+/// Blocks of pools have no pages of their own: several addresses of a pool may stand for one page.
 function isPaged(run, i) {
-  return run.bytes[i] > 0 && run.kinds[run.kind[i]]?.onDevice;
+  return run.bytes[i] > 0 && run.kinds[run.kind[i]]?.onDevice && !isPooled(run, i);
+}
+
+function isPooled(run, i) {
+  return run.kinds[run.kind[i]]?.name === "pooled";
 }
 
 /// Page numbers that allocations touch, merged: a sorted list of `[first, last]`. No loop over pages: an allocation may have millions.
@@ -166,7 +171,7 @@ class MemoryMap {
     this.pinned = el("div", { class: "pinned" });
     this.cursor.clear();
     if (!everUsed(run).length) {
-      panel.replaceChildren(empty("No device memory was allocated", "The map shows pages of device memory."));
+      panel.replaceChildren(empty("No device memory was allocated outside of pools", "The map shows pages of device memory."));
       return;
     }
     const { regions, per, left } = makeCells(run, alive, app.painted.paint);
@@ -185,6 +190,7 @@ class MemoryMap {
         el("span", { class: "muted" }, per === 1 ? "One cell is a page of 2 MiB." : `One cell is ${per} pages, ${formatBytes(per * PAGE)}.`)),
       ...regions.map((region) => this.region(region, per)),
       left ? el("p", { class: "hint" }, `${plural(left, "smaller region")} not shown.`) : "",
+      alive.some((i) => isPooled(run, i)) ? el("p", { class: "hint" }, "Blocks of pools are not shown: the pages are their pool's.") : "",
       this.cursor.detail,
       this.pinned,
       this.waste(alive));

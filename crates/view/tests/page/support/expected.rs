@@ -68,15 +68,20 @@ pub fn never_freed(run: &Run) -> Vec<&Allocation> {
         .collect()
 }
 
+/// Whether it has pages of its own, as blocks of pools have not.
+pub fn is_paged(run: &Run, allocation: &Allocation) -> bool {
+    on_device(run, allocation) && run.kinds[usize::from(allocation.kind)].name != "pooled"
+}
+
 /// The pages that allocations touch.
 pub fn pages<'a>(
     run: &Run,
     allocations: impl IntoIterator<Item = &'a Allocation>,
 ) -> BTreeSet<u64> {
-    let on_device = allocations
+    let paged = allocations
         .into_iter()
-        .filter(|allocation| on_device(run, allocation) && allocation.bytes > 0);
-    on_device
+        .filter(|allocation| is_paged(run, allocation) && allocation.bytes > 0);
+    paged
         .flat_map(|allocation| {
             allocation.address / PAGE..=(allocation.address + allocation.bytes - 1) / PAGE
         })
