@@ -175,13 +175,11 @@ int main(void) {
     return 0;
 }"#;
 
-#[test]
-fn the_diagnosis_has_the_memory_of_the_device_that_ran_out() {
+/// The report of a program on two devices of 1 GiB. `None` without a C compiler.
+fn report_of(name: &str, source: &str) -> Option<Value> {
     let driver = simulated_driver_folder();
     let linked = ["-Wl,--no-as-needed", "-l:libcuda.so.1"];
-    let Some(program) = compile(&driver, "two_devices", TWO_DEVICES, &linked) else {
-        return;
-    };
+    let program = compile(&driver, name, source, &linked)?;
     let variables = [
         ("LEAK_REPORT", "json"),
         ("CUGUARD_SIM", "memory=1GiB,devices=2"),
@@ -190,7 +188,14 @@ fn the_diagnosis_has_the_memory_of_the_device_that_ran_out() {
     assert_success(&output);
     let stderr = text(&output.stderr);
     let line = stderr.lines().find(|line| line.starts_with('{'));
-    let report: Value = serde_json::from_str(line.expect("a report")).expect("JSON");
+    Some(serde_json::from_str(line.expect("a report")).expect("JSON"))
+}
+
+#[test]
+fn the_diagnosis_has_the_memory_of_the_device_that_ran_out() {
+    let Some(report) = report_of("two_devices", TWO_DEVICES) else {
+        return;
+    };
     let diagnosis = |index: usize| report["refused"][index]["diagnosis"].as_str();
     let second = diagnosis(0).expect("a diagnosis");
     let first = diagnosis(1).expect("a diagnosis");
@@ -249,20 +254,9 @@ int main(void) {
 
 #[test]
 fn the_diagnosis_is_of_the_device_that_a_call_names() {
-    let driver = simulated_driver_folder();
-    let linked = ["-Wl,--no-as-needed", "-l:libcuda.so.1"];
-    let Some(program) = compile(&driver, "not_current", NOT_CURRENT, &linked) else {
+    let Some(report) = report_of("not_current", NOT_CURRENT) else {
         return;
     };
-    let variables = [
-        ("LEAK_REPORT", "json"),
-        ("CUGUARD_SIM", "memory=1GiB,devices=2"),
-    ];
-    let output = run(&program, &driver, &variables);
-    assert_success(&output);
-    let stderr = text(&output.stderr);
-    let line = stderr.lines().find(|line| line.starts_with('{'));
-    let report: Value = serde_json::from_str(line.expect("a report")).expect("JSON");
     let refused = report["refused"].as_array().expect("a list");
     assert_eq!(refused.len(), 3, "{report:#}");
     for one in refused {

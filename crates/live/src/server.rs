@@ -244,7 +244,7 @@ fn serve(mut stream: UnixStream, source: &dyn Source) -> io::Result<()> {
     let reply = match credentials(&stream)?.uid {
         user if user != own && user != 0 => Err("this process belongs to another user".to_owned()),
         _ => match read_request(&mut stream)? {
-            // It gave up: what is released now is for nobody, and has to be mapped again.
+            // It no longer waits: memory that is released now would only have to be mapped again.
             Some(Request::Trim { .. }) if has_hung_up(&stream) => return Ok(()),
             Some(request) => catch_unwind(AssertUnwindSafe(|| reply(request, source)))
                 .map_err(|_| "the report could not be made".to_owned()),

@@ -88,7 +88,7 @@ pub struct Options {
     pub version: String,
     /// The rank in a distributed job.
     pub rank: Option<u32>,
-    /// Whether a file that exists is replaced. Otherwise, and where another process records into it or this one did before
+    /// Whether a recording that exists is replaced; a file that is no recording never is, and the start fails. Otherwise, and where another process records into it or this one did before
     /// it executed another program, the process id is appended to the path, and a number where that exists, too.
     pub replace: bool,
     /// Whether [`addresses`](crate::addresses) returns those of all stacks, to embed their symbols.
@@ -97,7 +97,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Records everything into this file, which is replaced where it exists.
+    /// Records everything into this file. A recording that exists there is replaced.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),
@@ -125,7 +125,7 @@ impl Options {
         self
     }
 
-    /// Whether a file that exists is replaced.
+    /// Whether a recording that exists is replaced.
     #[must_use]
     pub fn replace(mut self, replace: bool) -> Self {
         self.replace = replace;

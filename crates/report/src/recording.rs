@@ -87,7 +87,7 @@ impl ReportSettings {
         Some(pattern.path(std::process::id(), 1))
     }
 
-    /// How the recording is made, if there is one. A file that exists is replaced, but not among the
+    /// How the recording is made, if there is one. A recording that exists is replaced, but not among the
     /// processes of one `cuguard run`: the process id is then appended to the name.
     ///
     /// ```

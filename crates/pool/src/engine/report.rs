@@ -36,7 +36,7 @@ impl<D: Driver> State<D> {
         Usage {
             stats: self.stats(),
             pinned_pages: shared.count() as u64 + own.sum::<u64>(),
-            // In front of this.
+            // The caches are in front of this: `Pool::try_usage` adds them.
             cached_by_threads: 0,
         }
     }
