@@ -98,6 +98,10 @@ fn what_only_lost_blocks_hold_is_lost() {
         ("lost", lines(LOST, LOST, None)),
         ("lost cycle", lines(LOST, LOST, Some(LOST))),
         ("two blocks", lines(LOST, HELD, Some(LOST))),
+        (
+            "destroyed",
+            lines(LOST, "destroyed_with_context, nothing", None),
+        ),
         // Nothing reads it.
         ("unreadable and lost", lines(LOST, LOST, None)),
     ] {

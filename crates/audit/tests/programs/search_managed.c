@@ -4,6 +4,7 @@
 
 #define MIB (1 << 20)
 
+int cuCtxDestroy_v2(void *);
 int cuMemAllocManaged(CUdeviceptr *, size_t, unsigned);
 /* Found only where the audit library is preloaded. */
 int cuguard_audit_report(void) __attribute__((weak));
@@ -54,13 +55,20 @@ int main(int count, char **arguments)
 {
     const char *shape = count > 1 ? arguments[1] : "";
     uint64_t device, first, second;
+    void *other = NULL;
     start_driver();
     device = allocate();
+    if (is(shape, "destroyed") && cuCtxCreate_v2(&other, 0, 0) != 0)
+        return 8;
     first = allocate_managed(is(shape, "too large") ? available() : 3 * MIB + 24);
     if (!strstr(shape, "lost"))
         put(&held, first);
     if (is(shape, "held") || is(shape, "lost") || is(shape, "too large")) {
         put_into(first, 1, device);
+    } else if (is(shape, "destroyed")) {
+        put_into(first, 1, device);
+        if (cuCtxDestroy_v2(other) != 0)
+            return 9;
     } else if (is(shape, "on demand")) {
         put_into(first, 1, device);
         wipe();
