@@ -186,6 +186,13 @@ impl Ranges {
         })
     }
 
+    /// Forgets the list of a size that has no cached range.
+    pub(crate) fn drop_list_if_empty(&mut self, bytes: u64) {
+        if self.shelves.get(&bytes).is_some_and(Shelf::is_empty) {
+            self.shelves.remove(&bytes);
+        }
+    }
+
     /// Forgets the lists of sizes that have no cached range.
     pub(crate) fn drop_empty_lists(&mut self) {
         self.shelves.retain(|_, shelf| !shelf.is_empty());

@@ -23,14 +23,8 @@ impl<D: Driver> State<D> {
         let mut handles = Vec::new();
         self.take_idle(&mut missing, &mut handles);
         if missing.pages() > 0 {
-            self.make_idle(&missing);
+            self.make_idle(missing.pages());
             self.take_idle(&mut missing, &mut handles);
-            // What was created as small handles stays that: to create large ones instead costs as much as to map these.
-            while missing.large > 0 && self.handles.idle_count(false) as u64 >= LARGE_PAGES {
-                missing.large -= 1;
-                missing.small += LARGE_PAGES;
-                self.take_idle(&mut missing, &mut handles);
-            }
         }
         let created = match self.check_room(missing.pages()) {
             Ok(()) => self.create_missing(missing, &mut handles),
@@ -77,7 +71,7 @@ impl<D: Driver> State<D> {
         if let Some(handle) = self.handles.take(false) {
             return Ok(handle);
         }
-        self.make_idle(&Missing { large: 0, small: 1 });
+        self.make_idle(1);
         match self.handles.take(false) {
             Some(handle) => Ok(handle),
             None => self.create_small(),
@@ -157,9 +151,13 @@ impl<D: Driver> State<D> {
         Ok(())
     }
 
+    /// A small handle. A large one that is idle is released for it, once for as many small ones as it has pages.
     fn create_small(&mut self) -> Result<Handle, D> {
-        if let Some(large) = self.handles.take_oldest(true) {
+        if self.split > 0 {
+            self.split -= 1;
+        } else if let Some(large) = self.handles.take_oldest(true) {
             self.handles.release(&self.driver, large);
+            self.split = LARGE_PAGES - 1;
         }
         self.create(false)
     }
@@ -188,9 +186,9 @@ impl<D: Driver> State<D> {
 }
 
 /// Handles that are not found yet.
-pub(crate) struct Missing {
-    pub(crate) large: u64,
-    pub(crate) small: u64,
+struct Missing {
+    large: u64,
+    small: u64,
 }
 
 impl Missing {

@@ -142,9 +142,7 @@ impl<D: Driver> State<D> {
         let more = match self.acquire(whole - part.pages()) {
             Ok(handles) => handles,
             Err(error) => {
-                self.abandon(part);
-                // As `acquire` does: who else asks for memory finds it.
-                self.release_idle(0, u64::MAX);
+                self.release_part(part);
                 return Err(error);
             }
         };
@@ -161,8 +159,7 @@ impl<D: Driver> State<D> {
                     for handle in more {
                         self.handles.release(&self.driver, handle);
                     }
-                    self.abandon(part);
-                    self.release_idle(0, u64::MAX);
+                    self.release_part(part);
                     return Err(error);
                 }
             }
@@ -212,8 +209,12 @@ impl<D: Driver> State<D> {
                 stuck: None,
             }));
         }
-        // What was mapped before has access.
-        for (from, to) in [(base, part.first), (mapped_before, end)] {
+        // What was mapped before has access. Where nothing was, one call does it.
+        let changed = match mapped_before > part.first {
+            true => [(base, part.first), (mapped_before, end)],
+            false => [(base, end), (end, end)],
+        };
+        for (from, to) in changed {
             if from < to
                 && let Err(error) = self.driver.set_access(from, to - from)
             {

@@ -1,8 +1,7 @@
 //! Idle memory: unmapped for other blocks, or released to the driver.
 
 use crate::driver::Driver;
-use crate::engine::acquire::Missing;
-use crate::size::{LARGE_PAGES, PAGE};
+use crate::size::PAGE;
 use crate::slab::{FrameId, RangeId, WindowId};
 use crate::state::{Result, State, refused};
 use crate::streams::Freed;
@@ -42,15 +41,10 @@ impl<D: Driver> State<D> {
         result
     }
 
-    /// Makes these handles idle, if there is that much that no block uses, and a little stays mapped.
-    pub(crate) fn make_idle(&mut self, missing: &Missing) {
-        let is_enough = |state: &Self| {
-            let [small, large] = [false, true].map(|large| state.handles.idle_count(large) as u64);
-            let spare = small.checked_sub(missing.small);
-            spare.is_some_and(|spare| large + spare / LARGE_PAGES >= missing.large)
-        };
-        self.harvest_for(|state| is_enough(state));
-        if !is_enough(self) && self.idle_bytes() > self.slack() {
+    /// Makes this many pages idle, if there is that much that no block uses, and a little stays mapped.
+    pub(crate) fn make_idle(&mut self, pages: u64) {
+        self.harvest_for(|state| state.handles.idle_pages() >= pages);
+        if self.handles.idle_pages() < pages && self.idle_bytes() > self.slack() {
             // Refused, it stays mapped, and memory is created.
             let _ = self.drop_idle_frames(u64::MAX);
         }
@@ -165,7 +159,7 @@ impl<D: Driver> State<D> {
 
     /// Releases handles that were unmapped just now, and so were idle before, until at most `keep` bytes are idle. `before`:
     /// how many small and large handles were idle before that.
-    fn release_newest(&mut self, keep: u64, before: [usize; 2]) -> u64 {
+    pub(crate) fn release_newest(&mut self, keep: u64, before: [usize; 2]) -> u64 {
         let mut released = 0;
         for (large, before) in [false, true].into_iter().zip(before) {
             while self.handles.idle_count(large) > before

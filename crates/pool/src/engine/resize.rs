@@ -16,8 +16,9 @@ use crate::windows::Window;
 const GROWTH: u64 = 512;
 /// What it costs to map a handle and to permit access, beside to unmap one.
 const MAP: u64 = 2;
-/// Cached ranges that are looked at for one block.
+/// Cached ranges that are looked at for one block, of so many.
 const LOOKED_AT: usize = 1024;
+const WALKED: usize = 16 << 10;
 
 /// Pages of a range that is built: its own, without the window. They are mapped, with access.
 #[derive(Debug)]
@@ -80,6 +81,7 @@ impl<D: Driver> State<D> {
         }
         self.ranges.uncache(id);
         let mut range = self.ranges.remove(id);
+        self.ranges.drop_list_if_empty(range.bytes);
         let first = first_page(&range, &self.windows);
         if let Some(window) = range.window {
             self.detach(window);
@@ -104,6 +106,13 @@ impl<D: Driver> State<D> {
         Some(part)
     }
 
+    /// Unmaps a part that does not become a range, and releases its handles: who else asks for memory finds it.
+    pub(crate) fn release_part(&mut self, part: Part) {
+        let before = [false, true].map(|large| self.handles.idle_count(large));
+        self.abandon(part);
+        self.release_newest(0, before);
+    }
+
     /// Unmaps a part that does not become a range.
     pub(crate) fn abandon(&mut self, part: Part) {
         let mapped = (part.first, part.pages() * PAGE);
@@ -112,20 +121,26 @@ impl<D: Driver> State<D> {
 
     fn most_similar(&self, whole: u64) -> Option<RangeId> {
         let mut best = None;
-        // To build it costs this much; to unmap its window is not for nothing.
+        // What it costs to build it out of idle handles.
         let mut least = MAP * count(whole);
-        for (id, range, cached) in self.ranges.oldest_first().take(LOOKED_AT) {
-            let end = first_page(range, &self.windows) + (whole + 1) * PAGE;
-            if range.handles.is_empty()
-                || range.pins > 0
-                || end > range.room.end()
-                || !self.streams.is_done(cached.freed)
-            {
+        let cached = self.ranges.oldest_first().take(WALKED);
+        let usable = cached.filter(|(_, range, cached)| {
+            let room = (range.room.end() - first_page(range, &self.windows)) / PAGE;
+            // With a page behind it for the window.
+            whole < room
+                && !range.handles.is_empty()
+                && range.pins == 0
+                && self.streams.is_done(cached.freed)
+        });
+        for (id, range, _) in usable.take(LOOKED_AT) {
+            let (kept, left) = shrunk(&range.handles, whole);
+            let unmapped = &range.handles[kept..];
+            // A large handle would be idle, and small ones missing.
+            if left < whole && unmapped.iter().any(|handle| handle.large) {
                 continue;
             }
-            let (kept, left) = shrunk(&range.handles, whole);
-            let unmapped = range.handles.len() - kept + usize::from(range.window.is_some());
-            let cost = unmapped as u64 + MAP * count(whole - left);
+            let window = usize::from(range.window.is_some());
+            let cost = (unmapped.len() + window) as u64 + MAP * count(whole - left);
             if cost < least {
                 (best, least) = (Some(id), cost);
             }

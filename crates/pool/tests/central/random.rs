@@ -187,8 +187,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: number("PROPTEST_CASES", 24) as u32, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_byte_changes_and_nothing_is_lost(settings in settings(), ops in proptest::collection::vec(ops(), 1..200)) {
+    fn no_byte_changes_and_nothing_is_lost(
+        settings in settings(),
+        reservable in prop_oneof![Just(1 << 44), Just(150 * MIB)],
+        ops in proptest::collection::vec(ops(), 1..200),
+    ) {
         let mut program = Program::new(512 * MIB, settings);
+        program.model.fake.limit_reservations(reservable);
         for op in &ops {
             program.step(op);
             program.model.check();

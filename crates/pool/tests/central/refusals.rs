@@ -79,6 +79,8 @@ fn run(refused: std::ops::Range<u64>) -> (u64, u64) {
 
 fn run_of(scenario: fn(&mut Model), refused: std::ops::Range<u64>) -> (u64, u64) {
     let mut model = Model::new(400 * MIB, Settings::default());
+    // Some of the blocks have no addresses to grow into.
+    model.fake.limit_reservations(80 * MIB);
     model.fake.refuse(refused);
     scenario(&mut model);
     let calls = model.fake.calls();

@@ -19,7 +19,7 @@ impl Driver for Fake {
     fn reserve(&self, bytes: u64) -> Result<u64, Error> {
         let mut inner = self.call("reserve")?;
         assert_eq!(bytes % PAGE, 0);
-        if bytes > 1 << 44 {
+        if bytes > inner.reservable {
             return Err(Error::TooLarge);
         }
         // The next reservation is adjacent, so that a mapping over both of them would be noticed.

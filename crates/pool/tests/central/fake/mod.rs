@@ -78,6 +78,8 @@ struct Inner {
     refused_functions: Vec<&'static str>,
     refused_handle: Option<u64>,
     forbidden: bool,
+    /// The most addresses that are reserved at once.
+    reservable: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -91,6 +93,7 @@ impl Fake {
         Self(Arc::new(Mutex::new(Inner {
             card,
             next_address: 1 << 40,
+            reservable: 1 << 44,
             refused: 0..0,
             ..Inner::default()
         })))
@@ -141,6 +144,11 @@ impl Fake {
     pub fn refuse_first_handle(&self, refuse: bool) {
         let mut inner = self.inner();
         inner.refused_handle = inner.physical.keys().min().copied().filter(|_| refuse);
+    }
+
+    /// Refuses to reserve more addresses at once.
+    pub fn limit_reservations(&self, bytes: u64) {
+        self.inner().reservable = bytes;
     }
 
     /// Every call is a failed test until it is set to false.
