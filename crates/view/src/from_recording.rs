@@ -71,6 +71,7 @@ impl Run {
             sites: found.sites,
             names: recording.names,
             problems: recording.problems,
+            sample: recording.sample,
             ..Self::default()
         };
         if run.names.is_empty() {

@@ -130,6 +130,11 @@ impl<'r> Ranks<'r> {
             ),
         };
         self.table(&mut page);
+        for run in self.rows.iter().map(|row| row.overview.moment.run) {
+            for caveat in run.caveats() {
+                let _ = writeln!(page, "\nnote: {}: {caveat}", printable(&run.source));
+            }
+        }
         if first.difference == 0 && self.differences.is_empty() {
             return page;
         }

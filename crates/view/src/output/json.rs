@@ -59,6 +59,8 @@ fn run(overview: &Overview<'_>, look: Look) -> Value {
         "started": seconds(run.started),
         "seconds": seconds(run.end),
         "exited": run.exited,
+        "sample": run.sample.max(1),
+        "caveats": run.caveats(),
         "peak": {
             "seconds": seconds(overview.peak.time),
             "bytes": overview.peak.bytes,

@@ -75,6 +75,9 @@ fn header(page: &mut String, overview: &Overview<'_>) {
         "cuguard: {title}{command}, {end} after {}",
         duration(run.end)
     );
+    for caveat in run.caveats() {
+        let _ = writeln!(page, "  {caveat}");
+    }
     let peak = overview.peak;
     let (what, bytes) = match peak.device_bytes {
         0 => ("host memory", peak.bytes),

@@ -122,6 +122,7 @@ pub(super) fn blob(
         marks,
         opens,
         problems: &run.problems,
+        caveats: run.caveats(),
         left_out: kept.left_out,
         allocations: chosen.len(),
         leaked: leaked.len(),

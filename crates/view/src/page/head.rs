@@ -31,6 +31,7 @@ pub(super) struct Head<'a> {
     /// The time and the position at which the page opens; none: at the peak.
     pub(super) opens: Option<(u64, i64)>,
     pub(super) problems: &'a [String],
+    pub(super) caveats: Vec<String>,
     pub(super) left_out: LeftOut,
     /// How many allocations the columns have.
     pub(super) allocations: usize,

@@ -229,6 +229,28 @@ fn a_million_events_fit() {
 }
 
 #[test]
+fn a_page_of_samples_says_so() {
+    let Some(mut browser) = start("a_page_of_samples_says_so") else {
+        return;
+    };
+    for (sample, notices) in [(0, 0), (100, 1)] {
+        let run = Run {
+            sample,
+            ..runs::small()
+        };
+        browser.open(&html(std::slice::from_ref(&run)));
+        let shown = "document.querySelectorAll('[data-notice=caveat]').length";
+        assert_eq!(browser.number(shown), f64::from(notices));
+    }
+    let notice = browser.text("document.querySelector('[data-notice=caveat]').textContent");
+    assert!(
+        notice.starts_with("Note: one resource in 100 is recorded (sample=100): "),
+        "{notice}"
+    );
+    browser.assert_silent();
+}
+
+#[test]
 fn beyond_the_limit_the_page_says_what_is_left_out() {
     let mut run = runs::many(20_000);
     // Some of what is left out is host memory, some has no bytes.

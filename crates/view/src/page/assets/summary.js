@@ -126,7 +126,7 @@ function words(run, facts) {
 
 /// What the page does not have: the reader must know before drawing conclusions.
 function notices(run) {
-  const list = [];
+  const list = run.caveats.map((caveat) => el("p", { class: "notice", data: { notice: "caveat" } }, `Note: ${caveat}.`));
   if (run.left_out.count) {
     list.push(el("p", { class: "notice", data: { notice: "left-out" } },
       `${plural(run.left_out.count, "short-lived small allocation")} (${formatBytes(run.left_out.bytes)} in total, alive for at most ${formatTime(run.left_out.longest)}) `,

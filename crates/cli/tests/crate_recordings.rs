@@ -1,0 +1,97 @@
+//! Recordings and leak reports of a program that uses the cuguard crate, on the simulated driver, and what `cuguard report` shows of
+//! them. The program is this test program.
+
+#[path = "support/recorded.rs"]
+mod recorded;
+#[path = "support/reporting.rs"]
+mod reporting;
+mod support;
+
+use std::process::{Command, Output};
+
+use cuguard::prelude::*;
+use reporting::{Folder, shown};
+use serde_json::Value;
+
+const CHILD: &str = "CUGUARD_TEST_CHILD";
+
+/// Child processes record here, in other ways than through the crate.
+#[test]
+fn record_child() {
+    recorded::child();
+}
+
+/// The program. Without the variable this is no test.
+#[test]
+fn program() {
+    let Ok(part) = std::env::var(CHILD) else {
+        return;
+    };
+    let context = Context::new(0).unwrap();
+    match part.as_str() {
+        "many" => {
+            let buffer = |_| DeviceBuffer::<u8>::zeroed(&context, 4096).unwrap();
+            drop((0..500).map(buffer).collect::<Vec<_>>());
+        }
+        other => panic!("{other:?} is no part of this program"),
+    }
+}
+
+/// Runs the program with these words of `LEAK_REPORT`.
+fn run(part: &str, words: &str) -> Output {
+    let own = std::env::current_exe().expect("this program has a file");
+    let mut command = Command::new(own);
+    command.args(["program", "--exact", "--nocapture"]);
+    command.env(CHILD, part).env("LEAK_REPORT", words);
+    command.env("CUGUARD_DRIVER", "sim").env_remove("RANK");
+    command.output().expect("the test program can be started")
+}
+
+/// Runs the program, which succeeds. Returns the recording, and what is on standard error.
+fn record(folder: &Folder, part: &str, words: &str) -> (String, String) {
+    let file = folder.path("run.cgr");
+    let output = run(part, &format!("record,file={file},{words}"));
+    assert!(output.status.success(), "{output:?}");
+    (file, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&shown(arguments)).expect("it is JSON")
+}
+
+#[test]
+fn samples_are_called_samples() {
+    const CAVEAT: &str = "one resource in 7 is recorded (sample=7): counts and bytes are those of the samples, not of the whole program";
+    let folder = Folder::new("samples");
+    let (file, _) = record(&folder, "many", "sample=7");
+    let recording = cuguard_recording::Recording::open(&file).unwrap();
+    assert_eq!(recording.sample, 7);
+    let text = shown(&["report", &file]);
+    let before = text.find(CAVEAT).unwrap_or_else(|| panic!("{text}"));
+    assert!(before < text.find("peak").unwrap(), "{text}");
+    let run = &json(&["report", &file, "--json"])["runs"][0];
+    assert_eq!(
+        (&run["sample"], &run["caveats"][0]),
+        (&7.into(), &CAVEAT.into())
+    );
+    let text = shown(&["report", &file, &file]);
+    assert!(text.contains(&format!("{file}: {CAVEAT}\n")), "{text}");
+    let arguments = ["diff", &file, "--at-a", "0%", "--at-b", "50%"];
+    let text = shown(&arguments);
+    assert_eq!(text.matches(CAVEAT).count(), 1, "{text}");
+    let diff = json(&[&arguments[..], &["--json"]].concat());
+    assert_eq!(diff["before"]["caveats"][0], CAVEAT);
+
+    let (file, _) = record(&folder, "many", "sample=1");
+    let text = shown(&["report", &file]);
+    assert!(
+        text.contains("allocated 1.95 MiB in 500 allocations"),
+        "{text}"
+    );
+    assert!(!text.contains("sample"), "{text}");
+    let run = &json(&["report", &file, "--json"])["runs"][0];
+    assert_eq!(
+        (&run["sample"], &run["caveats"]),
+        (&1.into(), &Vec::<Value>::new().into())
+    );
+}
