@@ -10,7 +10,7 @@ mod support;
 use std::process::{Command, Output};
 
 use cuguard::prelude::*;
-use reporting::{Folder, shown};
+use reporting::{Folder, refused, shown};
 use serde_json::Value;
 
 const CHILD: &str = "CUGUARD_TEST_CHILD";
@@ -94,4 +94,34 @@ fn samples_are_called_samples() {
         (&run["sample"], &run["caveats"]),
         (&1.into(), &Vec::<Value>::new().into())
     );
+}
+
+#[test]
+fn a_limit_below_a_mebibyte_is_refused() {
+    let folder = Folder::new("limit");
+    let words = ["record-limit=64K", "record-limit=1048575"];
+    for word in words {
+        let (_, stderr) = record(&folder, "many", word);
+        let value = word.split_once('=').unwrap().1;
+        let line = format!(
+            "cannot use {word:?}: {value:?} is not a size of at least 1 MiB, in bytes, or with K, M or G: 256MiB\n"
+        );
+        assert!(stderr.contains(&line), "{stderr}");
+        let file = folder.path("refused.cgr");
+        let options = [
+            "run",
+            "--record",
+            &file,
+            "--record-limit",
+            value,
+            "--",
+            "true",
+        ];
+        let (code, stderr) = refused(&options);
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains(&line), "{stderr}");
+    }
+    let (file, stderr) = record(&folder, "many", "record-limit=1MiB");
+    assert!(!stderr.contains("record-limit"), "{stderr}");
+    assert!(std::fs::metadata(file).unwrap().len() <= 1 << 20);
 }

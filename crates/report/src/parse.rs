@@ -8,6 +8,7 @@ use cuguard_registry::MAX_DEPTH;
 use crate::format::ReportMode;
 use crate::pattern::FilePattern;
 use crate::problem::{Problem, VALUES};
+use crate::recording::LEAST_LIMIT;
 use crate::settings::{Colour, ReportSettings};
 
 /// The environment variable.
@@ -174,7 +175,8 @@ impl Parsed {
             ("python", "no" | "false" | "off" | "0") => settings.python = Some(false),
             ("fail_on", _) => settings.fail_on = Some(value.parse().map_err(|_| not_expected())?),
             ("record-limit", _) => {
-                settings.record_limit = Some(bytes(value).ok_or_else(not_expected)?);
+                let limit = bytes(value).filter(|bytes| *bytes >= LEAST_LIMIT);
+                settings.record_limit = Some(limit.ok_or_else(not_expected)?);
             }
             ("record-policy", _) => {
                 settings.record_policy = Some(value.parse().map_err(|_| not_expected())?);

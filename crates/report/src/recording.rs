@@ -12,8 +12,8 @@ use crate::pattern::{self, FilePattern, PatternError};
 use crate::settings::ReportSettings;
 use crate::symbols::Symbols;
 
-/// The size limit has no effect below: so much every recording may have.
-const LEAST_LIMIT: u64 = 1 << 20;
+/// The least size limit: so much every recording may have.
+pub(crate) const LEAST_LIMIT: u64 = 1 << 20;
 
 impl ReportSettings {
     /// Records every allocation and free of the process into a file, which `cuguard report` reads; like
@@ -40,7 +40,7 @@ impl ReportSettings {
         Ok(self)
     }
 
-    /// Limits the size of the recording to this many bytes, at least 1 MiB; like `record-limit=256MiB`.
+    /// Limits the size of the recording to this many bytes; like `record-limit=256MiB`. Less than 1 MiB counts as 1 MiB.
     ///
     /// What happens at the limit is set by [`record_policy`](Self::record_policy); by default the last events are kept.
     pub fn record_limit(mut self, bytes: u64) -> Self {
