@@ -9,10 +9,14 @@ mod support;
 
 use std::process::{Command, Output};
 
+use cuguard::Level;
 use cuguard::prelude::*;
+use cuguard::report::ReportSettings;
 use reporting::{Folder, refused, shown};
 use serde_json::Value;
 
+/// The file that the program itself records into.
+const FILE: &str = "CUGUARD_TEST_FILE";
 const CHILD: &str = "CUGUARD_TEST_CHILD";
 
 /// Child processes record here, in other ways than through the crate.
@@ -27,9 +31,18 @@ fn program() {
     let Ok(part) = std::env::var(CHILD) else {
         return;
     };
-    let context = Context::new(0).unwrap();
+    let builder = Context::builder();
+    let context = match part.as_str() {
+        "counts" => builder.level(Level::Counts).report(
+            ReportSettings::off()
+                .record(&std::env::var(FILE).unwrap())
+                .unwrap(),
+        ),
+        _ => builder,
+    };
+    let context = context.build().unwrap();
     match part.as_str() {
-        "many" => {
+        "many" | "counts" => {
             let buffer = |_| DeviceBuffer::<u8>::zeroed(&context, 4096).unwrap();
             drop((0..500).map(buffer).collect::<Vec<_>>());
         }
@@ -38,11 +51,12 @@ fn program() {
 }
 
 /// Runs the program with these words of `LEAK_REPORT`.
-fn run(part: &str, words: &str) -> Output {
+fn run(folder: &Folder, part: &str, words: &str) -> Output {
     let own = std::env::current_exe().expect("this program has a file");
     let mut command = Command::new(own);
     command.args(["program", "--exact", "--nocapture"]);
     command.env(CHILD, part).env("LEAK_REPORT", words);
+    command.env(FILE, folder.path("own.cgr"));
     command.env("CUGUARD_DRIVER", "sim").env_remove("RANK");
     command.output().expect("the test program can be started")
 }
@@ -50,7 +64,7 @@ fn run(part: &str, words: &str) -> Output {
 /// Runs the program, which succeeds. Returns the recording, and what is on standard error.
 fn record(folder: &Folder, part: &str, words: &str) -> (String, String) {
     let file = folder.path("run.cgr");
-    let output = run(part, &format!("record,file={file},{words}"));
+    let output = run(folder, part, &format!("record,file={file},{words}"));
     assert!(output.status.success(), "{output:?}");
     (file, String::from_utf8_lossy(&output.stderr).into_owned())
 }
@@ -124,4 +138,30 @@ fn a_limit_below_a_mebibyte_is_refused() {
     let (file, stderr) = record(&folder, "many", "record-limit=1MiB");
     assert!(!stderr.contains("record-limit"), "{stderr}");
     assert!(std::fs::metadata(file).unwrap().len() <= 1 << 20);
+}
+
+#[test]
+fn a_recording_without_allocations_is_refused() {
+    const WORD: &str = "cannot use \"level=counts\": a recording needs call sites; beside record, level is one of sites, stacks\n";
+    let folder = Folder::new("counts");
+    let (file, stderr) = record(&folder, "many", "level=counts");
+    assert!(stderr.contains(WORD), "{stderr}");
+    let text = shown(&["report", &file]);
+    assert!(text.contains(" in 500 allocations\n"), "{text}");
+
+    let file = folder.path("refused.cgr");
+    let mut command = support::cuguard("sim", &["run", "--record", &file, "--", "true"]);
+    let output = command.env("LEAK_REPORT", "level=counts").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains(WORD), "{stderr}");
+
+    // Neither setting is wrong by itself.
+    let output = run(&folder, "counts", "");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let line = format!(
+        "cuguard: a context has level counts: its resources are not in the recording {}; levels sites and stacks record them\n",
+        folder.path("own.cgr")
+    );
+    assert_eq!(stderr.matches(&line).count(), 1, "{stderr}");
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use cuguard_registry::MAX_DEPTH;
+use cuguard_registry::{Level, MAX_DEPTH};
 
 use crate::format::ReportMode;
 use crate::pattern::FilePattern;
@@ -87,6 +87,18 @@ fn parse(list: &str) -> Parsed {
         // The file is that of the recording, wherever it stands in the list.
         let settings = &mut parsed.settings;
         settings.record = settings.file.take().or(FilePattern::of_recording().ok());
+        // It would be without any allocation.
+        if settings
+            .level
+            .take_if(|level| *level == Level::Counts)
+            .is_some()
+        {
+            parsed.problems.push(Problem::BadValue {
+                word: "level=counts".to_owned(),
+                why: "a recording needs call sites; beside record, level is one of sites, stacks"
+                    .to_owned(),
+            });
+        }
     }
     parsed
 }

@@ -1,8 +1,8 @@
 //! The recording that `LEAK_REPORT` or the program asks for: its settings, its begin and its end.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Once, OnceLock};
 
 use cuguard_recording::{Embedded, Options, Policy, Site};
 
@@ -157,6 +157,21 @@ fn start_once(options: &Options, without_effect: Option<Policy>) {
             );
         }
     });
+}
+
+/// A context records at level *counts*: where there is a recording, one line on standard error says that the context's resources are
+/// not in it. Level and recording may be set in different places, so that neither setting is wrong by itself.
+pub fn warn_of_counts() {
+    static WARNED: Once = Once::new();
+    if let Some(path) = cuguard_recording::path() {
+        WARNED.call_once(|| {
+            let line = format!(
+                "cuguard: a context has level counts: its resources are not in the recording {}; levels sites and stacks record them\n",
+                path.display()
+            );
+            output::print(&line, false);
+        });
+    }
 }
 
 /// Ends the recording, when the process exits. Resolves the names of functions, if that is asked for.
