@@ -92,6 +92,25 @@ fn moments_and_groups() {
 }
 
 #[test]
+fn the_request_that_failed_comes_first() {
+    let folder = Folder::new("failed");
+    let script = format!("{TRAINING} o2048");
+    let file = folder.record("a.cgr", None, &script);
+    for (at, bytes) in [("oom", "2 KiB"), ("oom:1", "1 GiB"), ("oom:2", "2 KiB")] {
+        let text = shown(&["report", &file, "--at", at]);
+        let failed = text.find(&format!("\nfailed: an allocation of {bytes}, after "));
+        let failed = failed.unwrap_or_else(|| panic!("{text}"));
+        let (line, rest) = text[failed + 1..].split_once('\n').unwrap();
+        assert!(line.ends_with(", thread worker"), "{text}");
+        let stack = "    app::load  src/main.rs:11\n    app::main  src/main.rs:33\n\nalive at ";
+        assert!(rest.starts_with(stack), "{text}");
+    }
+    assert!(!shown(&["report", &file]).contains("failed:"));
+    let run = &json(&["report", &file, "--json"])["runs"][0];
+    assert_eq!(run["out_of_memory"][1]["thread"], "worker");
+}
+
+#[test]
 fn the_json_document() {
     let folder = Folder::new("json");
     let file = folder.record("a.cgr", Some(3), TRAINING);

@@ -223,7 +223,15 @@ impl Pairing {
             }
             What::OutOfMemory { bytes, stack, .. } => {
                 let site = self.site(stack);
-                self.mark(time, MarkKind::OutOfMemory { bytes, site });
+                let thread = self.name(event.thread);
+                self.mark(
+                    time,
+                    MarkKind::OutOfMemory {
+                        bytes,
+                        site,
+                        thread,
+                    },
+                );
             }
         }
     }

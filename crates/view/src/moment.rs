@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::amount::Amount;
 use crate::error::ViewError;
-use crate::run::{Allocation, MarkKind, Run};
+use crate::run::{Allocation, Mark, MarkKind, Run};
 use crate::sweep::Sweep;
 use crate::words;
 
@@ -131,6 +131,14 @@ impl<'r> Moment<'r> {
         ended.map(|one| self.run.amount(one)).collect()
     }
 
+    /// The out-of-memory error that this is the moment of.
+    pub(crate) fn out_of_memory(&self) -> Option<&'r Mark> {
+        match self.at {
+            At::Oom(number) => out_of_memory(self.run, number),
+            _ => None,
+        }
+    }
+
     /// In words: `at the peak, after 8.21 s`.
     #[must_use]
     pub fn words(&self) -> String {
@@ -181,14 +189,8 @@ pub fn moment(run: &Run, at: At) -> Result<Moment<'_>, ViewError> {
         At::Time(time) => time,
         At::Percent(percent) => (run.end as f64 * percent / 100.0).round() as u64,
         At::Oom(number) => {
-            let marks = run.marks.iter();
-            let ooms = marks.filter(|mark| matches!(mark.kind, MarkKind::OutOfMemory { .. }));
-            let times: Vec<u64> = ooms.map(|mark| mark.time).collect();
-            let time = match number {
-                None => times.last(),
-                Some(number) => times.get(number.wrapping_sub(1)),
-            };
-            *time.ok_or_else(|| match times.len() {
+            let found = out_of_memory(run, number).map(|mark| mark.time);
+            found.ok_or_else(|| match out_of_memory_errors(run).count() {
                 0 => missing("there was no out-of-memory error".to_owned()),
                 1 => missing("there was 1 out-of-memory error alone".to_owned()),
                 many => missing(format!("there were {many} out-of-memory errors alone")),
@@ -196,6 +198,20 @@ pub fn moment(run: &Run, at: At) -> Result<Moment<'_>, ViewError> {
         }
     };
     Ok(at_time(run, at, time))
+}
+
+fn out_of_memory_errors(run: &Run) -> impl DoubleEndedIterator<Item = &Mark> {
+    let is_error = |mark: &&Mark| matches!(mark.kind, MarkKind::OutOfMemory { .. });
+    run.marks.iter().filter(is_error)
+}
+
+/// The out-of-memory error with this number, or the last.
+fn out_of_memory(run: &Run, number: Option<usize>) -> Option<&Mark> {
+    let mut errors = out_of_memory_errors(run);
+    match number {
+        None => errors.next_back(),
+        Some(number) => errors.nth(number.checked_sub(1)?),
+    }
 }
 
 pub(crate) fn at_time(run: &Run, at: At, time: u64) -> Moment<'_> {

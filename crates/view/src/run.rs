@@ -156,5 +156,7 @@ pub enum MarkKind {
         bytes: u64,
         /// An index of [`Run::sites`].
         site: u32,
+        /// An index of [`Run::names`].
+        thread: u32,
     },
 }

@@ -132,9 +132,14 @@ fn one(run: &Run, group: &Group, look: Look) -> Value {
 
 fn out_of_memory(run: &Run, frames: Frames) -> Value {
     let errors = run.marks.iter().filter_map(|mark| match mark.kind {
-        MarkKind::OutOfMemory { bytes, site } => Some(json!({
+        MarkKind::OutOfMemory {
+            bytes,
+            site,
+            thread,
+        } => Some(json!({
             "seconds": seconds(mark.time),
             "bytes": bytes,
+            "thread": run.names.get(thread as usize),
             "stack": site_stack(run, site, frames),
         })),
         _ => None,

@@ -9,7 +9,7 @@ use crate::by::By;
 use crate::group::{Group, group};
 use crate::look::UNKNOWN;
 use crate::look::{Frames, Look};
-use crate::run::{CallSite, Run};
+use crate::run::{CallSite, Mark, MarkKind, Run};
 use crate::stack_text::{columns, stack};
 use crate::summary::Overview;
 use crate::words::{self, duration, percent, some};
@@ -33,7 +33,7 @@ const SITES: usize = 3;
 #[must_use]
 pub fn text(overview: &Overview<'_>, look: Look) -> String {
     let mut page = String::new();
-    header(&mut page, overview);
+    header(&mut page, overview, look.frames);
     let run = overview.moment.run;
     let groups = group(&overview.moment, look.by, look.frames);
     let shown = look.top.unwrap_or(groups.len()).min(groups.len());
@@ -59,7 +59,7 @@ pub fn text(overview: &Overview<'_>, look: Look) -> String {
     page
 }
 
-fn header(page: &mut String, overview: &Overview<'_>) {
+fn header(page: &mut String, overview: &Overview<'_>, frames: Frames) {
     let run = overview.moment.run;
     let command = match run.command.as_str() {
         "" => String::new(),
@@ -117,6 +117,9 @@ fn header(page: &mut String, overview: &Overview<'_>) {
         );
     }
     let moment = &overview.moment;
+    if let Some(mark) = moment.out_of_memory() {
+        failed_request(page, run, mark, frames);
+    }
     let alive = match moment.alive.len() {
         0 => "nothing".to_owned(),
         _ => amounts(run, &by_kind(overview)),
@@ -126,6 +129,33 @@ fn header(page: &mut String, overview: &Overview<'_>) {
         _ => "not freed",
     };
     let _ = writeln!(page, "\n{verb} {}: {alive}", moment.words());
+}
+
+/// The allocation that failed: `no memory for 1 GiB, after 8.21 s, thread main`, and its stack trace.
+fn failed_request(page: &mut String, run: &Run, mark: &Mark, frames: Frames) {
+    let MarkKind::OutOfMemory {
+        bytes,
+        site,
+        thread,
+    } = mark.kind
+    else {
+        return;
+    };
+    let thread = match name(run, thread) {
+        "" => String::new(),
+        thread => format!(", thread {}", printable(thread)),
+    };
+    let (bytes, after) = (ByteSize(bytes), duration(mark.time));
+    let _ = writeln!(
+        page,
+        "\nfailed: an allocation of {bytes}, after {after}{thread}"
+    );
+    let unknown = CallSite::default();
+    stack(
+        page,
+        run.sites.get(site as usize).unwrap_or(&unknown),
+        frames,
+    );
 }
 
 fn by_kind(overview: &Overview<'_>) -> Vec<(u8, Amount)> {

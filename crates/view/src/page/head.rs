@@ -79,7 +79,7 @@ pub(super) fn marks(run: &Run, position: impl Fn(u64) -> i64) -> Vec<HeadMark> {
                 MarkKind::ContextEnded { context } => {
                     (head.what, head.context) = ("ended", context)
                 }
-                MarkKind::OutOfMemory { bytes, site } => {
+                MarkKind::OutOfMemory { bytes, site, .. } => {
                     (head.what, head.bytes, head.site) = ("oom", bytes.min(MAX_SAFE), site);
                 }
             }
