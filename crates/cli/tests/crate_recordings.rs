@@ -165,3 +165,31 @@ fn a_recording_without_allocations_is_refused() {
     );
     assert_eq!(stderr.matches(&line).count(), 1, "{stderr}");
 }
+
+/// The audit library does not see the simulated GPU of a program that uses the crate.
+#[test]
+fn a_run_that_is_recorded_used_cuda() {
+    let folder = Folder::new("run");
+    let own = std::env::current_exe().expect("this program has a file");
+    for name in ["run.cgr", "run-%p.cgr"] {
+        let file = folder.path(name);
+        let mut command = support::cuguard("sim", &["run", "--record", &file, "--"]);
+        command
+            .arg(&own)
+            .args(["program", "--exact", "--nocapture"]);
+        let output = command.env(CHILD, "many").output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if stderr.contains("this build of cuguard has no audit library") {
+            return println!("not run: {stderr}");
+        }
+        assert!(output.status.success(), "{stderr}");
+        assert!(!stderr.contains("no process used CUDA"), "{stderr}");
+        let mut files = stderr
+            .lines()
+            .filter_map(|line| line.split_once("recording in "));
+        let (before, recorded) = files.next().unwrap_or_else(|| panic!("{stderr}"));
+        assert_eq!((before, files.next()), ("cuguard run: ", None), "{stderr}");
+        let text = shown(&["report", recorded]);
+        assert!(text.contains(" in 500 allocations\n"), "{text}");
+    }
+}

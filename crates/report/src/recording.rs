@@ -9,6 +9,7 @@ use cuguard_recording::{Embedded, Options, Policy, Site};
 use crate::foreign;
 use crate::output;
 use crate::pattern::{self, FilePattern, PatternError};
+use crate::run_records::FOLDER;
 use crate::settings::ReportSettings;
 use crate::symbols::Symbols;
 
@@ -106,7 +107,7 @@ impl ReportSettings {
         };
         let embed = self.embed_symbols.unwrap_or(false);
         // `cuguard run` has removed the file of an earlier run: what is there now is of another process of this one.
-        let is_alone = std::env::var_os("CUGUARD_RUN").is_none();
+        let is_alone = std::env::var_os(FOLDER).is_none();
         let options = options.replace(is_alone).rank(pattern::rank());
         Some(options.keep_addresses(embed))
     }
