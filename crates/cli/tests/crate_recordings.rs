@@ -38,11 +38,16 @@ fn program() {
                 .record(&std::env::var(FILE).unwrap())
                 .unwrap(),
         ),
+        "silent" => builder.report(
+            ReportSettings::silent()
+                .record(&std::env::var(FILE).unwrap())
+                .unwrap(),
+        ),
         _ => builder,
     };
     let context = context.build().unwrap();
     match part.as_str() {
-        "many" | "counts" => {
+        "many" | "counts" | "silent" => {
             let buffer = |_| DeviceBuffer::<u8>::zeroed(&context, 4096).unwrap();
             drop((0..500).map(buffer).collect::<Vec<_>>());
         }
@@ -192,4 +197,23 @@ fn a_run_that_is_recorded_used_cuda() {
         let text = shown(&["report", recorded]);
         assert!(text.contains(" in 500 allocations\n"), "{text}");
     }
+}
+
+#[test]
+fn the_file_of_the_recording_is_printed() {
+    let folder = Folder::new("printed");
+    let (file, stderr) = record(&folder, "many", "text");
+    let line = format!("cuguard: recording in {file}\n");
+    assert!(stderr.ends_with(&line), "{stderr}");
+    assert_eq!(stderr.matches(&line).count(), 1, "{stderr}");
+
+    let output = run(&folder, "silent", "");
+    assert!(std::fs::exists(folder.path("own.cgr")).unwrap());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.contains("recording in"), "{stderr}");
+    std::fs::remove_file(folder.path("own.cgr")).unwrap();
+    // Everything is off.
+    let output = run(&folder, "counts", "0");
+    assert!(!std::fs::exists(folder.path("own.cgr")).unwrap());
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("recording in"));
 }

@@ -79,7 +79,9 @@ pub use foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
 pub use open_file::open_report_file;
 pub use pattern::PatternError;
 pub use problem::Problem;
-pub use recording::{end_recording, start_recording, start_recording_with, warn_of_counts};
+pub use recording::{
+    announce_recording, end_recording, start_recording, start_recording_with, warn_of_counts,
+};
 pub use report_trait::Report;
 pub use resolve::resolve_words;
 pub use run_records::note_recording_of_crate;

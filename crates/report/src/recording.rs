@@ -9,6 +9,7 @@ use cuguard_recording::{Embedded, Options, Policy, Site};
 use crate::foreign;
 use crate::output;
 use crate::pattern::{self, FilePattern, PatternError};
+use crate::phrase::printable;
 use crate::run_records::FOLDER;
 use crate::settings::ReportSettings;
 use crate::symbols::Symbols;
@@ -123,20 +124,27 @@ impl ReportSettings {
 /// Whether the recording gets names of functions at its end.
 static EMBED: AtomicBool = AtomicBool::new(false);
 
+/// Whether the end of the recording is silent.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
 /// Starts the recording that the settings ask for. The first call with a recording counts. Where it fails, standard error
 /// says why, and the program goes on without.
 pub fn start_recording(settings: &ReportSettings) {
     if let Some(options) = settings.recording_options() {
-        start_once(&options, settings.policy_without_limit());
+        start_once(
+            &options,
+            settings.policy_without_limit(),
+            settings.is_silent(),
+        );
     }
 }
 
 /// [`start_recording`] with options that the caller changed.
 pub fn start_recording_with(options: &Options) {
-    start_once(options, None);
+    start_once(options, None, false);
 }
 
-fn start_once(options: &Options, without_effect: Option<Policy>) {
+fn start_once(options: &Options, without_effect: Option<Policy>, silent: bool) {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {
         if let Some(policy) = without_effect {
@@ -151,6 +159,7 @@ fn start_once(options: &Options, without_effect: Option<Policy>) {
             Some((frame.function, frame.file, frame.line))
         });
         EMBED.store(options.keep_addresses, Ordering::Relaxed);
+        SILENT.store(silent, Ordering::Relaxed);
         if let Err(error) = cuguard_registry::start_recording(options) {
             output::print(
                 &format!("cuguard: {error}; the program goes on without a recording\n"),
@@ -187,6 +196,17 @@ pub fn end_recording() {
         cuguard_recording::embed_symbols(embedded.filter(|one| !one.functions.is_empty()));
     }
     cuguard_registry::end_recording();
+}
+
+/// Prints where the recording is, when the process exits. Not if the settings are silent, nor under `cuguard run`, which prints it
+/// after all processes have ended.
+pub fn announce_recording() {
+    let silent = SILENT.load(Ordering::Relaxed) || std::env::var_os(FOLDER).is_some();
+    if let Some(path) = cuguard_recording::path().filter(|_| !silent) {
+        let path = path.to_string_lossy();
+        let line = format!("cuguard: recording in {}\n", printable(&path));
+        output::print(&line, true);
+    }
 }
 
 /// The functions at an address.
