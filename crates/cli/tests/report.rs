@@ -354,6 +354,23 @@ fn a_leak_report_is_accepted_too() {
         text.contains("2 KiB in 2 allocations of device memory   100 %"),
         "{text}"
     );
+    // What a leak report does not have is no figure.
+    let text = shown(&["report", &path]);
+    let begin = "cuguard: process 7 (train), exited after 3.50 s
+  a leak report has only what was live at its end: the peak, what was allocated in all and out-of-memory errors are not known
+  device memory: at the end 2 KiB
+
+alive in the leak report, after 3.50 s: 2 KiB in 2 allocations of device memory
+";
+    assert!(text.starts_with(begin), "{text}");
+    let run = &json(&["report", &path, "--json"])["runs"][0];
+    for member in ["peak", "allocated", "out_of_memory"] {
+        assert_eq!(run.get(member), Some(&Value::Null), "{run}");
+    }
+    assert_eq!(run["end"]["bytes"], 2048);
+    let text = shown(&["report", &path, &path]);
+    let row = text.lines().find(|line| line.starts_with("  process 7 "));
+    assert!(row.is_some_and(|row| row.contains("not known")), "{text}");
 }
 
 #[test]

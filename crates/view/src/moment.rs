@@ -24,7 +24,8 @@ use crate::words;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum At {
-    /// When device memory was at its peak; that of all memory in a run without device memory.
+    /// When device memory was at its peak; that of all memory in a run without device memory. The end of a leak report, whose peak is
+    /// not known.
     #[default]
     Peak,
     /// When the process exited, or the last that is known of it: what was not freed. That is what was alive, and what had
@@ -144,6 +145,7 @@ impl<'r> Moment<'r> {
     pub fn words(&self) -> String {
         let after = words::duration(self.time);
         match self.at {
+            At::Peak if self.run.is_report => format!("in the leak report, after {after}"),
             At::Peak => format!("at the peak, after {after}"),
             At::Exit if self.run.exited => format!("at exit, after {after}"),
             At::Exit => {
@@ -178,6 +180,7 @@ pub fn moment(run: &Run, at: At) -> Result<Moment<'_>, ViewError> {
         why,
     };
     let time = match at {
+        At::Peak if run.is_report => run.end,
         At::Peak => peak(run).time,
         At::Exit => run.end,
         At::Time(time) if time > run.end => {

@@ -38,6 +38,8 @@ pub struct Run {
     pub problems: Vec<String>,
     /// One resource in this many was recorded, and the others were not. 0 or 1 where all were.
     pub sample: u32,
+    /// Whether it is read from a leak report, which has no history: allocations that were freed are not in it.
+    pub is_report: bool,
 }
 
 impl Run {
@@ -53,6 +55,9 @@ impl Run {
     #[must_use]
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
+        if self.is_report {
+            caveats.push("a leak report has only what was live at its end: the peak, what was allocated in all and out-of-memory errors are not known".to_owned());
+        }
         let sample = self.sample;
         if sample > 1 {
             caveats.push(format!(

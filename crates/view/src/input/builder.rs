@@ -50,6 +50,7 @@ impl<'b> Builder<'b> {
                 source: source.to_owned(),
                 sites: vec![CallSite::default()],
                 names: vec![String::new()],
+                is_report: true,
                 ..Run::default()
             },
             kinds: HashMap::new(),

@@ -61,11 +61,11 @@ fn run(overview: &Overview<'_>, look: Look) -> Value {
         "exited": run.exited,
         "sample": run.sample.max(1),
         "caveats": run.caveats(),
-        "peak": {
+        "peak": (!run.is_report).then(|| json!({
             "seconds": seconds(overview.peak.time),
             "bytes": overview.peak.bytes,
             "device_bytes": overview.peak.device_bytes,
-        },
+        })),
         "end": {
             "seconds": seconds(run.end),
             "count": overview.at_end.count,
@@ -73,8 +73,8 @@ fn run(overview: &Overview<'_>, look: Look) -> Value {
             "device_bytes": overview.device_bytes_at_end,
         },
         "leaked": amount(overview.leaked),
-        "allocated": amount(overview.allocated),
-        "out_of_memory": out_of_memory(run, look.frames),
+        "allocated": (!run.is_report).then(|| amount(overview.allocated)),
+        "out_of_memory": (!run.is_report).then(|| out_of_memory(run, look.frames)),
         "contexts": contexts(run),
         "moment": {
             "at": moment.at.to_string(),

@@ -87,24 +87,28 @@ fn header(page: &mut String, overview: &Overview<'_>, frames: Frames) {
         0 => overview.at_end.bytes,
         _ => overview.device_bytes_at_end,
     };
-    let _ = writeln!(
-        page,
-        "  {what}: peak {} after {}, at the end {}",
-        ByteSize(bytes),
-        duration(peak.time),
-        ByteSize(at_end),
-    );
-    let allocated = overview.allocated;
-    let _ = write!(
-        page,
-        "  allocated {} in {}",
-        ByteSize(allocated.bytes),
-        count(allocated.count, "allocation"),
-    );
-    match overview.out_of_memory {
-        0 => page.push('\n'),
-        errors => {
-            let _ = writeln!(page, "; {}", count(errors, "out-of-memory error"));
+    if run.is_report {
+        let _ = writeln!(page, "  {what}: at the end {}", ByteSize(at_end));
+    } else {
+        let _ = writeln!(
+            page,
+            "  {what}: peak {} after {}, at the end {}",
+            ByteSize(bytes),
+            duration(peak.time),
+            ByteSize(at_end),
+        );
+        let allocated = overview.allocated;
+        let _ = write!(
+            page,
+            "  allocated {} in {}",
+            ByteSize(allocated.bytes),
+            count(allocated.count, "allocation"),
+        );
+        match overview.out_of_memory {
+            0 => page.push('\n'),
+            errors => {
+                let _ = writeln!(page, "; {}", count(errors, "out-of-memory error"));
+            }
         }
     }
     let leaked = overview.leaked;

@@ -123,6 +123,7 @@ pub(super) fn blob(
         opens,
         problems: &run.problems,
         caveats: run.caveats(),
+        is_report: run.is_report,
         left_out: kept.left_out,
         allocations: chosen.len(),
         leaked: leaked.len(),

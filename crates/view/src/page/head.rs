@@ -32,6 +32,8 @@ pub(super) struct Head<'a> {
     pub(super) opens: Option<(u64, i64)>,
     pub(super) problems: &'a [String],
     pub(super) caveats: Vec<String>,
+    /// Without history: the peak and what was allocated are not known.
+    pub(super) is_report: bool,
     pub(super) left_out: LeftOut,
     /// How many allocations the columns have.
     pub(super) allocations: usize,

@@ -251,6 +251,33 @@ fn a_page_of_samples_says_so() {
 }
 
 #[test]
+fn a_page_of_a_leak_report_has_no_history() {
+    let Some(mut browser) = start("a_page_of_a_leak_report_has_no_history") else {
+        return;
+    };
+    let mut report = runs::small();
+    report.is_report = true;
+    report.marks.clear();
+    for allocation in &mut report.allocations {
+        allocation.end = FOREVER;
+    }
+    browser.open(&html(std::slice::from_ref(&report)));
+    for figure in ["peak", "allocated", "oom"] {
+        let tile = format!("document.querySelector('[data-figure={figure}]').textContent");
+        let tile = browser.text(&tile);
+        assert!(tile.contains("not known"), "{figure}: {tile}");
+    }
+    let words = browser.text("document.getElementById('words').textContent");
+    assert!(!words.contains("peak"), "{words}");
+    let title = browser.text("document.getElementById('moment-title').textContent");
+    assert!(!title.contains("peak"), "{title}");
+    browser.open(&html(&[report.clone(), report]));
+    let ranks = browser.text("document.getElementById('ranks').textContent");
+    assert!(!ranks.to_lowercase().contains("peak"), "{ranks}");
+    browser.assert_silent();
+}
+
+#[test]
 fn beyond_the_limit_the_page_says_what_is_left_out() {
     let mut run = runs::many(20_000);
     // Some of what is left out is host memory, some has no bytes.
