@@ -111,6 +111,40 @@ fn the_request_that_failed_comes_first() {
 }
 
 #[test]
+fn default_streams_have_names() {
+    let folder = Folder::new("streams");
+    let file = folder.record(
+        "a.cgr",
+        None,
+        "a1,512,1,2,1 a2,256,1,2,2 a3,4096,2,3,2 a4,64,2,3,32",
+    );
+    let text = shown(&["report", &file]);
+    let streams = "streams legacy default and per-thread default, allocated after ";
+    assert!(text.contains(streams), "{text}");
+    assert!(
+        text.contains("streams per-thread default and 0x20, "),
+        "{text}"
+    );
+    let text = shown(&["report", &file, "--by", "stream"]);
+    for name in [
+        "legacy default stream: ",
+        "per-thread default stream: ",
+        "0x20: ",
+    ] {
+        assert!(text.contains(&format!("\n{name}")), "{text}");
+    }
+    let one = folder.record("b.cgr", None, "a1,512,1,2,1");
+    let text = shown(&["report", &one]);
+    assert!(
+        text.contains("thread worker, legacy default stream, allocated"),
+        "{text}"
+    );
+    // Handles, as documented.
+    let run = &json(&["report", &one, "--json"])["runs"][0];
+    assert_eq!(run["groups"][0]["streams"][0], "0x1");
+}
+
+#[test]
 fn the_json_document() {
     let folder = Folder::new("json");
     let file = folder.record("a.cgr", Some(3), TRAINING);

@@ -12,8 +12,8 @@ use crate::look::{Frames, Look};
 use crate::run::{CallSite, Mark, MarkKind, Run};
 use crate::stack_text::{columns, stack};
 use crate::summary::Overview;
-use crate::words::{self, duration, percent, some};
-use cuguard_report::phrase::{count, list, printable};
+use crate::words::{self, LISTED, duration, percent, some};
+use cuguard_report::phrase::{count, list, printable, streams};
 
 /// How many call sites are shown of a group that is no call site itself.
 const SITES: usize = 3;
@@ -227,15 +227,12 @@ fn origin(run: &Run, group: &Group) -> String {
     let threads = some(&group.threads, |thread| {
         printable(name(run, *thread)).into_owned()
     });
-    let streams = some(&group.streams, |stream| format!("{stream:#x}"));
-    for (noun, names, count) in [
-        ("thread", threads, group.threads.len()),
-        ("stream", streams, group.streams.len()),
-    ] {
-        if !names.is_empty() {
-            let many = if count == 1 { "" } else { "s" };
-            let _ = write!(line, "{noun}{many} {names}, ");
-        }
+    if !threads.is_empty() {
+        let many = if group.threads.len() == 1 { "" } else { "s" };
+        let _ = write!(line, "thread{many} {threads}, ");
+    }
+    if !group.streams.is_empty() {
+        let _ = write!(line, "{}, ", streams(&group.streams, LISTED));
     }
     let (oldest, youngest) = (duration(group.oldest), duration(group.youngest));
     match oldest == youngest {
