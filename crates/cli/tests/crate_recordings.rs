@@ -51,6 +51,11 @@ fn program() {
             let buffer = |_| DeviceBuffer::<u8>::zeroed(&context, 4096).unwrap();
             drop((0..500).map(buffer).collect::<Vec<_>>());
         }
+        "leaks" => {
+            for _ in 0..200 {
+                std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 4096).unwrap());
+            }
+        }
         other => panic!("{other:?} is no part of this program"),
     }
 }
@@ -216,4 +221,20 @@ fn the_file_of_the_recording_is_printed() {
     let output = run(&folder, "counts", "0");
     assert!(!std::fs::exists(folder.path("own.cgr")).unwrap());
     assert!(!String::from_utf8_lossy(&output.stderr).contains("recording in"));
+}
+
+#[test]
+fn a_sampled_leak_report_is_an_estimate() {
+    let folder = Folder::new("estimate");
+    let report = folder.path("leaks.json");
+    let output = run(&folder, "leaks", &format!("json,file={report},sample=7"));
+    assert!(output.status.success(), "{output:?}");
+    let caveat = "figures are estimates: one resource in 7 was recorded";
+    let text = shown(&["report", &report]);
+    assert!(text.contains(&format!("\n  {caveat}\n")), "{text}");
+    let run = &json(&["report", &report, "--json"])["runs"][0];
+    assert_eq!(
+        (&run["sample"], &run["caveats"][1]),
+        (&7.into(), &caveat.into())
+    );
 }

@@ -8,8 +8,7 @@ use cuguard_registry::{Level, MAX_DEPTH};
 use crate::format::ReportMode;
 use crate::pattern::FilePattern;
 use crate::problem::{Problem, VALUES};
-use crate::recording::LEAST_LIMIT;
-use crate::settings::{Colour, ReportSettings};
+use crate::settings::{Colour, LEAST_LIMIT, ReportSettings};
 
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "LEAK_REPORT";

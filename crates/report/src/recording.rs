@@ -11,11 +11,8 @@ use crate::output;
 use crate::pattern::{self, FilePattern, PatternError};
 use crate::phrase::printable;
 use crate::run_records::FOLDER;
-use crate::settings::ReportSettings;
+use crate::settings::{LEAST_LIMIT, ReportSettings};
 use crate::symbols::Symbols;
-
-/// The least size limit: so much every recording may have.
-pub(crate) const LEAST_LIMIT: u64 = 1 << 20;
 
 impl ReportSettings {
     /// Records every allocation and free of the process into a file, which `cuguard report` reads; like

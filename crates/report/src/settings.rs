@@ -18,6 +18,9 @@ const DEPTH: usize = 32;
 /// How many groups a text report shows by default.
 const GROUPS: usize = 20;
 
+/// The least size limit of a recording: so much every one may have.
+pub(crate) const LEAST_LIMIT: u64 = 1 << 20;
+
 /// What is reported when a context ends, and where: the settings of `LEAK_REPORT`, set by the program.
 ///
 /// | word in `LEAK_REPORT` | here | meaning |

@@ -59,7 +59,11 @@ impl Run {
             caveats.push("a leak report has only what was live at its end: the peak, what was allocated in all and out-of-memory errors are not known".to_owned());
         }
         let sample = self.sample;
-        if sample > 1 {
+        if sample > 1 && self.is_report {
+            caveats.push(format!(
+                "figures are estimates: one resource in {sample} was recorded"
+            ));
+        } else if sample > 1 {
             caveats.push(format!(
                 "one resource in {sample} is recorded (sample={sample}): counts and bytes are those of the samples, not of the whole program"
             ));
