@@ -58,6 +58,8 @@ pub(crate) enum Place {
     Anywhere,
     /// The remainder of a longer block, at the front of its last page or at the end of its first.
     FrontOrEnd,
+    /// The same, where there is no page in front of the block.
+    Front,
 }
 
 /// Frames, with an index of those that a block can be placed in: not slot frames, whose slots would be blocked.
@@ -109,6 +111,7 @@ impl Frames {
         let [front, end, longest, _] = &self.index;
         match place {
             Place::Anywhere => self.position(longest.best(granules)?.1, granules, random),
+            Place::Front => front.best(granules).map(|(_, id)| (id, 0)),
             Place::FrontOrEnd => {
                 let at_end = |id: FrameId| (id, GRANULES - granules);
                 match (front.best(granules), end.best(granules)) {

@@ -32,6 +32,8 @@
 //!    ▲                  ▲  ▲       same stream              │                                  │
 //!    │                  │  └────────────────────────────────┘       any stream, same size      │
 //!    │                  ├──────────────────────────────────────────────────────────────────────┤
+//!    │                  │  similar size, resized: only what differs is unmapped and mapped     │
+//!    │                  ├──────────────────────────────────────────────────────────────────────┤
 //!    │ trim, decay,     │  any size                        unmapped, before the pool grows     │
 //!    └──────────────── idle handles, free granules, vacant windows ◀───────────────────────────┘
 //! ```

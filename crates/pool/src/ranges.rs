@@ -5,6 +5,7 @@
 use crate::handles::Handle;
 use crate::hash::FastMap;
 use crate::shelf::Shelf;
+use crate::size::PAGE;
 use crate::slab::{OfRange, RangeId, Slab, WindowId};
 use crate::streams::Freed;
 
@@ -19,12 +20,26 @@ pub(crate) struct Range {
     pub(crate) base: u64,
     /// All pages, with the window.
     pub(crate) pages: u64,
+    pub(crate) room: Room,
     /// What the pages that are not shared are mapped onto.
     pub(crate) handles: Vec<Handle>,
     /// The page that is shared with other blocks: the first, the last, or the only one.
     pub(crate) window: Option<WindowId>,
     pub(crate) pins: u32,
     pub(crate) cached: Option<Cached>,
+}
+
+/// Addresses that belong to a range: more than it needs, so that it can be resized in place.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    pub(crate) start: u64,
+    pub(crate) pages: u64,
+}
+
+impl Room {
+    pub(crate) fn end(self) -> u64 {
+        self.start + self.pages * PAGE
+    }
 }
 
 /// A freed range's places in the lists.

@@ -7,7 +7,7 @@ use crate::frames::Frames;
 use crate::handles::{Handle, Handles};
 use crate::hash::FastMap;
 use crate::random::Random;
-use crate::ranges::Ranges;
+use crate::ranges::{Ranges, Room};
 use crate::settings::Settings;
 use crate::slab::{FrameId, OfWindow, Slab, WindowId};
 use crate::slots::Slots;
@@ -57,9 +57,8 @@ pub(crate) struct State<D: Driver> {
 /// Pages that are still mapped and that no block uses.
 #[derive(Debug)]
 pub(crate) struct KeptMapping {
-    pub(crate) base: u64,
-    pub(crate) pages: u64,
-    /// Which part of them is mapped: address and bytes.
+    pub(crate) room: Room,
+    /// Which part of it is mapped: address and bytes.
     pub(crate) mapped: (u64, u64),
     pub(crate) handles: Vec<Handle>,
     /// The window, if it is mapped. It is pinned.

@@ -61,16 +61,10 @@ fn find(early: Option<&Early>) -> (Fates, Option<Search>) {
     let targets = Targets::of(state::registry(), covers);
     let outcome = (!targets.list.is_empty()).then(|| search(&targets.list, Limits::default()));
     let fates = targets.fates(outcome.as_ref());
-    let search = outcome.map(|outcome| {
-        let managed = targets.reach_unsearched(&outcome).then(|| {
-            "managed memory, which the program has the address of, is not searched".to_owned()
-        });
-        let parts: Vec<_> = outcome.cut_short.into_iter().chain(managed).collect();
-        Search {
-            bytes: outcome.bytes_searched,
-            elapsed: outcome.elapsed,
-            cut_short: (!parts.is_empty()).then(|| parts.join("; ")),
-        }
+    let search = outcome.map(|outcome| Search {
+        bytes: outcome.bytes_searched,
+        elapsed: outcome.elapsed,
+        cut_short: outcome.cut_short,
     });
     (fates, search)
 }

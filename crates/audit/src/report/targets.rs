@@ -2,9 +2,6 @@
 //!
 //! Physical memory is reachable by its handle, and by each address that it is mapped at. What is mapped in a reserved
 //! range is reachable if the range is: a program that has the first address of the range has the others.
-//!
-//! Managed memory is memory of the program, too, which is not searched where it is that of a device. A list may have all of
-//! its nodes there but for the first: while one such block is found, what is not found may be in it.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -100,6 +97,11 @@ impl Targets {
                     let own = targets.add(key.address, record.bytes());
                     FoundBy::Any([own].into_iter().chain(around(key.address)).collect())
                 }
+                Kind::Managed => {
+                    let index = targets.add(key.address, record.bytes());
+                    targets.list[index].is_managed = true;
+                    FoundBy::One(index)
+                }
                 _ if has_addresses(key, record) => {
                     FoundBy::One(targets.add(key.address, record.bytes()))
                 }
@@ -111,19 +113,12 @@ impl Targets {
     }
 
     fn add(&mut self, start: u64, len: u64) -> usize {
-        self.list.push(Target { start, len });
+        self.list.push(Target {
+            start,
+            len,
+            is_managed: false,
+        });
         self.list.len() - 1
-    }
-
-    /// Whether the program has the address of memory that it can read and that was not searched.
-    pub(super) fn reach_unsearched(&self, outcome: &Outcome) -> bool {
-        self.of.iter().any(|(key, found_by)| {
-            let mut targets = found_by.targets().iter();
-            let mut devices = outcome.devices.iter();
-            key.kind == Kind::Managed
-                && devices.any(|device| device.contains(&key.address))
-                && targets.any(|target| outcome.found.get(*target).is_some_and(Option::is_some))
-        })
     }
 
     /// What becomes of each record. What was not found is lost, unless the search did not see all of the process.
@@ -132,7 +127,7 @@ impl Targets {
         let Some(outcome) = outcome else {
             return fates;
         };
-        let not_found = match outcome.all_searched && !self.reach_unsearched(outcome) {
+        let not_found = match outcome.all_searched {
             true => Fate::Lost,
             false => Fate::Unclassified,
         };
@@ -168,7 +163,6 @@ fn has_addresses(key: &Key, record: &Record) -> bool {
         | Kind::Pinned
         | Kind::Registered
         | Kind::WriteCombined
-        | Kind::Managed
         | Kind::Mapped
         | Kind::GraphMemory
         | Kind::AddressRange => true,
@@ -180,7 +174,6 @@ fn has_addresses(key: &Key, record: &Record) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::ops::Range;
     use std::time::Duration;
 
     use cuguard_registry::{Entry, Fate, Key, Kind, Level, Registry};
@@ -203,16 +196,6 @@ mod tests {
 
     /// The fates if these addresses are found.
     fn fates(registry: &Registry, found: &[u64], all_searched: bool) -> Vec<(Kind, Fate)> {
-        fates_beside(registry, found, all_searched, &[])
-    }
-
-    /// The same beside mappings of devices.
-    fn fates_beside(
-        registry: &Registry,
-        found: &[u64],
-        all_searched: bool,
-        devices: &[Range<u64>],
-    ) -> Vec<(Kind, Fate)> {
         let targets = Targets::of(registry, |_, _| false);
         let place =
             |target: &crate::search::Target| found.contains(&target.start).then_some(Place::Heap);
@@ -220,7 +203,6 @@ mod tests {
             found: targets.list.iter().map(place).collect(),
             cut_short: None,
             all_searched,
-            devices: devices.to_vec(),
             bytes_searched: 0,
             elapsed: Duration::ZERO,
         };
@@ -262,21 +244,12 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_in_managed_memory_is_not_lost() {
-        let records = [(Kind::Device, 0x1000, 16), (Kind::Managed, 0x20_0000, 64)];
-        let registry = registry(&records);
-        let device = vec![0x10_0000..0x18_0000, 0x20_0000..0x30_0000];
-        let fates =
-            |found: &[u64], devices: &[Range<u64>]| fates_beside(&registry, found, true, devices);
-        let expected = |device, managed| [(Kind::Device, device), (Kind::Managed, managed)];
-        let held = expected(Fate::Unclassified, Fate::Reachable);
-        assert_eq!(fates(&[0x20_0000], &device), held);
-        // What nothing leads to leads nowhere.
-        let lost = expected(Fate::Lost, Fate::Lost);
-        assert_eq!(fates(&[], &device), lost);
-        // It was searched.
-        let searched = expected(Fate::Lost, Fate::Reachable);
-        assert_eq!(fates(&[0x20_0000], &[]), searched);
+    fn managed_memory_is_searched() {
+        let registry = registry(&[(Kind::Device, 0x1000, 16), (Kind::Managed, 0x2000, 64)]);
+        let targets = Targets::of(&registry, |_, _| false).list;
+        let managed = targets.iter().filter(|target| target.is_managed);
+        let managed: Vec<_> = managed.map(|target| (target.start, target.len)).collect();
+        assert_eq!(managed, [(0x2000, 64)]);
     }
 
     #[test]

@@ -135,10 +135,13 @@ impl Crew {
         unsafe { *shared.job.get() = mem::transmute::<*const Job<'_>, *const Job<'static>>(job) };
         shared.next.store(0, Ordering::Relaxed);
         shared.count.store(count, Ordering::Relaxed);
-        let workers = self.workers.len() as u32;
-        shared.busy.store(workers, Ordering::Relaxed);
-        shared.round.fetch_add(1, Ordering::Release);
-        futex_wake(&shared.round, i32::MAX);
+        // One part is done sooner than a thread is woken.
+        if count > 1 {
+            let workers = self.workers.len() as u32;
+            shared.busy.store(workers, Ordering::Relaxed);
+            shared.round.fetch_add(1, Ordering::Release);
+            futex_wake(&shared.round, i32::MAX);
+        }
         shared.take_part(job);
         self.wait();
         !shared.failed.load(Ordering::Relaxed)

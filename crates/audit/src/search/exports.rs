@@ -37,6 +37,7 @@ pub unsafe extern "C" fn cuguard_audit_search(
                 Target {
                     start: start ^ mask,
                     len,
+                    is_managed: false,
                 }
             })
             .collect();

@@ -6,7 +6,7 @@
 //!
 //! Conservative, as a garbage collector's: each aligned word that has the value of an address, also one inside the
 //! block, counts. Left out: what the driver and this library hold, freed memory of glibc's heaps, dead parts of
-//! stacks, memory of devices.
+//! stacks, memory of devices. Blocks of managed memory are searched after the rest, those that were found.
 //!
 //! | file | |
 //! |---|---|
@@ -15,6 +15,7 @@
 //! | `layout` | what is searched |
 //! | `glibc`, `python` | freed chunks; integers of CPython |
 //! | `memory`, `scan`, `crew` | reading without faults, comparing, threads of the search |
+//! | `managed` | managed memory: what is found is searched in turn |
 //! | `stop`, `task`, `entry` | other threads; what the system says of them; where threads entered this library |
 //! | `place`, `names` | where an address was found |
 //! | `exports` | the search for programs and tests |
@@ -26,6 +27,7 @@ mod entry;
 mod exports;
 mod glibc;
 mod layout;
+mod managed;
 mod maps;
 mod memory;
 mod modules;
@@ -39,7 +41,6 @@ mod survey;
 mod targets;
 mod task;
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -100,8 +101,6 @@ pub(crate) struct Outcome {
     pub(crate) cut_short: Option<String>,
     /// Whether all of the program's memory was searched: what was not found is lost.
     pub(crate) all_searched: bool,
-    /// Mappings of devices, which are not searched: reading managed memory may move it.
-    pub(crate) devices: Vec<Range<u64>>,
     pub(crate) bytes_searched: u64,
     pub(crate) elapsed: Duration,
 }
@@ -154,11 +153,21 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
         Glibc::examine(library.map_or_else(Vec::new, |library| library.data.clone()))
     });
     let crew = Crew::new(limits.helpers);
+    let managed: Vec<_> = arranged.managed().values().cloned().collect();
+    let room = match managed.is_empty() {
+        true => 0,
+        false => managed::room(),
+    };
 
     // From here to the drop of `stopped` nothing may use `malloc` or the dynamic linker: a stopped thread may hold
     // their locks.
     let stopped = stop::stop(&memory);
-    let survey = Survey::new(&memory, &stopped, Known { modules, glibc });
+    let known = Known {
+        modules,
+        glibc,
+        managed,
+    };
+    let survey = Survey::new(&memory, &stopped, known);
     let holes = survey.free_chunks(&memory, &crew);
     let items = survey.items(&holes);
     let deadline = begun + limits.time;
@@ -168,7 +177,9 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
             scan.value(*value, Rank::Register, thread as u64);
         }
     }
-    let complete = crew.run(items.len(), &|part| scan.item(&items[part]));
+    let mut complete = crew.run(items.len(), &|part| scan.item(&items[part]));
+    let (all_managed, too_large) = managed::search(&scan, &crew, room);
+    complete &= all_managed;
     drop(stopped);
     drop(crew);
     drop(entered);
@@ -176,15 +187,20 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
     let mut names = names::Names::new(&survey);
     let found = (0..targets.len())
         .map(|target| {
-            let (rank, address) = scan.best(target)?;
-            Some(names.place(rank, address))
+            let found = scan.best(target)?;
+            let place = names.place(found.rank, found.address);
+            Some(match found.by_managed {
+                true => Place::Managed {
+                    from: Box::new(place),
+                },
+                false => place,
+            })
         })
         .collect();
-    let left_out = left_out(&scan, &survey, limits, complete);
+    let left_out = left_out(&scan, &survey, limits, too_large, complete);
     Outcome {
         found,
         all_searched: left_out.is_empty(),
-        devices: survey.devices(),
         cut_short: cut_short(left_out),
         bytes_searched: scan.searched.load(Ordering::Relaxed),
         elapsed: begun.elapsed(),
@@ -192,7 +208,13 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
 }
 
 /// What the search left out of the program's memory, in words. Addresses may be there.
-fn left_out(scan: &Scan<'_>, survey: &Survey, limits: Limits, complete: bool) -> Vec<String> {
+fn left_out(
+    scan: &Scan<'_>,
+    survey: &Survey,
+    limits: Limits,
+    too_large: u64,
+    complete: bool,
+) -> Vec<String> {
     let mut parts = Vec::new();
     if survey.regions.is_empty() {
         parts.push("the memory map of the process could not be read".to_owned());
@@ -200,18 +222,25 @@ fn left_out(scan: &Scan<'_>, survey: &Survey, limits: Limits, complete: bool) ->
     if !survey.all_listed {
         parts.push("the threads of the process could not be listed".to_owned());
     }
-    let megabytes = |bytes: &AtomicU64| match bytes.load(Ordering::Relaxed) {
-        0 => None,
-        bytes => Some(bytes.div_ceil(1 << 20)),
-    };
-    if let Some(left) = megabytes(&scan.left) {
+    let megabytes = |bytes: u64| (bytes != 0).then(|| bytes.div_ceil(1 << 20));
+    let counted = |bytes: &AtomicU64| megabytes(bytes.load(Ordering::Relaxed));
+    if let Some(left) = counted(&scan.left) {
         parts.push(format!(
             "the search ended after {:.1} s with {left} MiB of memory not searched",
             limits.time.as_secs_f64(),
         ));
     }
-    if let Some(unread) = megabytes(&scan.unread) {
+    if let Some(unread) = counted(&scan.unread) {
         parts.push(format!("{unread} MiB of memory could not be read"));
+    }
+    if let Some(unread) = counted(&scan.unread_managed) {
+        parts.push(format!("{unread} MiB of managed memory could not be read"));
+    }
+    if let Some(left) = megabytes(too_large) {
+        parts.push(format!(
+            "{left} MiB of managed memory not searched: reading moves it to the host, and may use half of the available \
+             memory there"
+        ));
     }
     match survey.running() {
         0 => {}

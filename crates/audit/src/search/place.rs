@@ -27,6 +27,8 @@ pub(crate) enum Place {
     Register { thread: String },
     /// A mapping with a name: a file, shared memory.
     Mapping { name: String },
+    /// A block of managed memory, which the address in the other place leads to.
+    Managed { from: Box<Place> },
 }
 
 impl fmt::Display for Place {
@@ -54,6 +56,7 @@ impl fmt::Display for Place {
             Place::Stack { thread } => write!(out, "the stack of {thread}"),
             Place::Register { thread } => write!(out, "a register of {thread}"),
             Place::Mapping { name } => write!(out, "mapping {name}"),
+            Place::Managed { from } => write!(out, "managed memory reachable from {from}"),
         }
     }
 }
@@ -96,6 +99,12 @@ mod tests {
                     name: "/dev/shm/x".into(),
                 },
                 "mapping /dev/shm/x",
+            ),
+            (
+                Place::Managed {
+                    from: Box::new(global(Some("head"))),
+                },
+                "managed memory reachable from global `head` in libfoo.so",
             ),
         ] {
             assert_eq!(place.to_string(), words);

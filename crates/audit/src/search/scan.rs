@@ -1,5 +1,7 @@
 //! Compares each aligned word of memory with the targets.
 
+use std::iter;
+use std::mem;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,10 +23,29 @@ pub(super) enum Rank {
     Register,
 }
 
+/// Where the program holds an address that is found in a part of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Holder {
+    /// There.
+    Own(Rank),
+    /// In managed memory. This is [`Scan::best`] of the block, so that all blocks of a list have the place of the first.
+    Managed(u64),
+}
+
+/// Where a target was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Found {
+    pub(super) rank: Rank,
+    /// For a register the thread's number.
+    pub(super) address: u64,
+    /// The address of managed memory was found there, which leads to the target.
+    pub(super) by_managed: bool,
+}
+
 /// A part of memory for one thread of the search.
 pub(super) struct Item {
     pub(super) addresses: Range<u64>,
-    pub(super) rank: Rank,
+    pub(super) holder: Holder,
     /// Untouched pages hold nothing.
     pub(super) private: bool,
     /// The free chunks that touch it, as a range of [`Scan::holes`].
@@ -34,8 +55,21 @@ pub(super) struct Item {
 /// Bytes of a window: it stays in a core's cache.
 const WINDOW: u64 = 128 << 10;
 /// Longest item.
-pub(super) const ITEM: u64 = 1 << 20;
+const ITEM: u64 = 1 << 20;
 const ADDRESS_BITS: u32 = 56;
+/// The bit of a place that leads to the target by managed memory. Others are better.
+const BY_MANAGED: u64 = 1 << 63;
+const NOT_FOUND: u64 = u64::MAX;
+
+/// Addresses in parts of the length of items.
+pub(super) fn parts(addresses: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let Range { start: mut at, end } = addresses;
+    iter::from_fn(move || {
+        let start = at;
+        at = (at - at % ITEM + ITEM).min(end);
+        (start < end).then_some(start..at)
+    })
+}
 
 /// A search in progress.
 pub(super) struct Scan<'a> {
@@ -47,11 +81,15 @@ pub(super) struct Scan<'a> {
     pub(super) deadline: Instant,
     /// For each group of targets the best place: rank and address, so that the smallest value is the best.
     best: Vec<AtomicU64>,
+    /// Groups of managed memory that were found and not searched yet.
+    reached: Mutex<Vec<usize>>,
     pub(super) searched: AtomicU64,
     /// Bytes for which there was no time.
     pub(super) left: AtomicU64,
     /// Bytes that could not be read.
     pub(super) unread: AtomicU64,
+    /// The same of managed memory.
+    pub(super) unread_managed: AtomicU64,
     pub(super) late: AtomicBool,
     /// Buffers that no thread uses now.
     buffers: Mutex<Vec<Buffers>>,
@@ -87,20 +125,22 @@ impl<'a> Scan<'a> {
             holes,
             deadline,
             best: (0..targets.group_count())
-                .map(|_| AtomicU64::new(u64::MAX))
+                .map(|_| AtomicU64::new(NOT_FOUND))
                 .collect(),
+            reached: Mutex::new(Vec::new()),
             searched: AtomicU64::new(0),
             left: AtomicU64::new(0),
             unread: AtomicU64::new(0),
+            unread_managed: AtomicU64::new(0),
             late: AtomicBool::new(false),
             buffers: Mutex::new(Vec::new()),
         }
     }
 
-    /// The best place of a target: its rank, and the address (for a register the thread's number).
-    pub(super) fn best(&self, target: usize) -> Option<(Rank, u64)> {
+    /// The best place of a target.
+    pub(super) fn best(&self, target: usize) -> Option<Found> {
         let best = self.best[self.targets.group_of(target)].load(Ordering::Relaxed);
-        let rank = match best >> ADDRESS_BITS {
+        let rank = match (best & !BY_MANAGED) >> ADDRESS_BITS {
             0 => Rank::Global,
             1 => Rank::ThreadLocal,
             2 => Rank::Heap,
@@ -109,33 +149,62 @@ impl<'a> Scan<'a> {
             5 => Rank::Register,
             _ => return None,
         };
-        Some((rank, best & ((1 << ADDRESS_BITS) - 1)))
+        Some(Found {
+            rank,
+            address: best & ((1 << ADDRESS_BITS) - 1),
+            by_managed: best & BY_MANAGED != 0,
+        })
+    }
+
+    /// The managed memory that was found since the last call, and what holds the addresses in it.
+    pub(super) fn reached(&self) -> Vec<(Range<u64>, Holder)> {
+        let reached = self
+            .reached
+            .lock()
+            .map(|mut reached| mem::take(&mut *reached));
+        let addresses = |group| {
+            let addresses = self.targets.managed().get(&group)?.clone();
+            let best = self.best[group].load(Ordering::Relaxed);
+            Some((addresses, Holder::Managed(best)))
+        };
+        let reached = reached.unwrap_or_default().into_iter();
+        reached.filter_map(addresses).collect()
     }
 
     /// Compares a value that is not in memory.
     pub(super) fn value(&self, value: u64, rank: Rank, address: u64) {
         let (low, span) = self.targets.bounds();
         if value.wrapping_sub(low) < span {
-            self.candidate(value, rank, address);
+            self.candidate(value, Holder::Own(rank), address);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn candidate(&self, value: u64, rank: Rank, address: u64) {
-        let place = (rank as u64) << ADDRESS_BITS | address;
+    fn candidate(&self, value: u64, holder: Holder, address: u64) {
+        let place = match holder {
+            Holder::Own(rank) => (rank as u64) << ADDRESS_BITS | address,
+            Holder::Managed(place) => place | BY_MANAGED,
+        };
         let mut is_free = None;
         self.targets.find(value, |group| {
             if place < self.best[group].load(Ordering::Relaxed)
-                && !*is_free.get_or_insert_with(|| self.is_free_in_python(rank, address))
+                && !*is_free.get_or_insert_with(|| self.is_free_in_python(holder, address))
             {
-                self.best[group].fetch_min(place, Ordering::Relaxed);
+                let before = self.best[group].fetch_min(place, Ordering::Relaxed);
+                if before == NOT_FOUND
+                    && self.targets.managed().contains_key(&group)
+                    && let Ok(mut reached) = self.reached.lock()
+                {
+                    reached.push(group);
+                }
             }
         });
     }
 
-    fn is_free_in_python(&self, rank: Rank, address: u64) -> bool {
-        let python = self.python.as_ref().filter(|_| rank == Rank::Heap);
+    fn is_free_in_python(&self, holder: Holder, address: u64) -> bool {
+        let is_heap = holder == Holder::Own(Rank::Heap);
+        let python = self.python.as_ref().filter(|_| is_heap);
         python.is_some_and(|python| python.is_free(self.memory, address))
     }
 
@@ -207,10 +276,14 @@ impl<'a> Scan<'a> {
                 at = next;
             }
         }
-        // The program cannot read shared memory either behind the end of its file.
-        if item.private || self.memory.is_refused() {
-            self.unread.fetch_add(unread, Ordering::Relaxed);
-        }
+        match item.holder {
+            Holder::Managed(_) => self.unread_managed.fetch_add(unread, Ordering::Relaxed),
+            Holder::Own(_) if item.private || self.memory.is_refused() => {
+                self.unread.fetch_add(unread, Ordering::Relaxed)
+            }
+            // The program cannot read shared memory either behind the end of its file.
+            Holder::Own(_) => 0,
+        };
         addresses.end - addresses.start - unread
     }
 
@@ -250,7 +323,7 @@ impl<'a> Scan<'a> {
                 for (index, word) in block.iter().enumerate() {
                     if word.wrapping_sub(low) < span {
                         let address = start + 8 * (at + index) as u64;
-                        self.candidate(*word, item.rank, address);
+                        self.candidate(*word, item.holder, address);
                     }
                 }
             }
@@ -263,7 +336,7 @@ impl<'a> Scan<'a> {
                 {
                     let address = start + 8 * (from + index) as u64;
                     if python.is_integer(self.memory, address) {
-                        self.candidate(value, item.rank, address);
+                        self.candidate(value, item.holder, address);
                     }
                 }
             }
@@ -289,6 +362,7 @@ mod tests {
             .map(|start| Target {
                 start: *start,
                 len: 16,
+                is_managed: false,
             })
             .collect();
         let start = words.as_ptr().addr() as u64;
@@ -299,18 +373,31 @@ mod tests {
         let (memory, arranged) = (Memory::open(), Targets::new(&targets));
         let item = Item {
             addresses: start..start + 8 * words.len() as u64,
-            rank: Rank::Heap,
+            holder: Holder::Own(Rank::Heap),
             private: true,
             holes: 0..holes.len(),
         };
         let scan = Scan::new(&memory, &arranged, None, holes, Instant::now() + time);
         scan.item(&item);
         let places = (0..targets.len()).map(|target| {
-            let (rank, address) = scan.best(target)?;
-            assert_eq!(rank, Rank::Heap);
-            Some((address - start) / 8)
+            let found = scan.best(target)?;
+            assert_eq!((found.rank, found.by_managed), (Rank::Heap, false));
+            Some((found.address - start) / 8)
         });
         (places.collect(), scan.left.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn parts_end_at_multiples() {
+        let all: Vec<_> = parts(ITEM - 8..3 * ITEM + 16).collect();
+        let expected = [
+            ITEM - 8..ITEM,
+            ITEM..2 * ITEM,
+            2 * ITEM..3 * ITEM,
+            3 * ITEM..3 * ITEM + 16,
+        ];
+        assert_eq!(all, expected);
+        assert_eq!(parts(ITEM..ITEM).count(), 0);
     }
 
     const HOUR: Duration = Duration::from_secs(3600);

@@ -12,7 +12,7 @@ use super::layout::{self, Label, Piece};
 use super::maps::{self, Region};
 use super::memory::Memory;
 use super::modules::{Module, Owner};
-use super::scan::{ITEM, Item, Rank};
+use super::scan::{Holder, Item, Rank, parts};
 use super::stacks::{self, RED_ZONE, TlsBlock};
 use super::stop::{State, Stopped, Thread};
 use crate::heap;
@@ -22,6 +22,8 @@ use crate::heap::threads::{left_out, thread_id};
 pub(super) struct Known {
     pub(super) modules: Vec<Module>,
     pub(super) glibc: Option<Glibc>,
+    /// Managed memory, which is searched later.
+    pub(super) managed: Vec<Range<u64>>,
 }
 
 pub(super) struct Survey {
@@ -66,6 +68,10 @@ impl Survey {
         let own = own.start as u64..own.end as u64;
         survey.labels.push((own, Label::LeftOut));
         survey.leave_recording_out();
+        let managed = known.managed.into_iter();
+        survey
+            .labels
+            .extend(managed.map(|addresses| (addresses, Label::LeftOut)));
         survey.pieces = layout::pieces(&survey.regions, &survey.labels);
         survey
     }
@@ -243,13 +249,6 @@ impl Survey {
             .count()
     }
 
-    /// Mappings of devices that the program can read and write.
-    pub(super) fn devices(&self) -> Vec<Range<u64>> {
-        let regions = self.regions.iter();
-        let devices = regions.filter(|region| region.writable && region.is_device());
-        devices.map(|region| region.addresses.clone()).collect()
-    }
-
     /// Freed chunks of the program's heaps, sorted.
     pub(super) fn free_chunks(&self, memory: &Memory, crew: &Crew) -> Vec<Range<u64>> {
         let Some(glibc) = &self.glibc else {
@@ -281,24 +280,22 @@ impl Survey {
                 Label::Stack(_) => Rank::Stack,
                 Label::ThreadLocal(_) => Rank::ThreadLocal,
             };
-            let mut at = piece.addresses.start;
-            while at < piece.addresses.end {
-                let end = (at - at % ITEM + ITEM).min(piece.addresses.end);
-                let first = holes.partition_point(|hole| hole.end <= at);
-                let behind = first + holes[first..].partition_point(|hole| hole.start < end);
+            for addresses in parts(piece.addresses.clone()) {
+                let first = holes.partition_point(|hole| hole.end <= addresses.start);
+                let behind =
+                    first + holes[first..].partition_point(|hole| hole.start < addresses.end);
                 items.push(Item {
-                    addresses: at..end,
-                    rank,
+                    addresses,
+                    holder: Holder::Own(rank),
                     private: region.is_empty_untouched(),
                     holes: first..behind,
                 });
-                at = end;
             }
         }
-        items.sort_by_key(|item| match item.rank {
-            Rank::Global | Rank::ThreadLocal | Rank::Stack | Rank::Register => 0,
-            Rank::Heap => 1,
-            Rank::Mapping => 2,
+        items.sort_by_key(|item| match item.holder {
+            Holder::Own(Rank::Heap) => 1,
+            Holder::Own(Rank::Mapping) => 2,
+            _ => 0,
         });
         items
     }

@@ -4,6 +4,9 @@
 //! target contains it. Targets may nest (a block in a reserved range), so they are arranged in layers whose targets
 //! do not overlap, each searched by bisection.
 
+use std::collections::HashMap;
+use std::ops::Range;
+
 /// An address range that a live resource occupies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Target {
@@ -11,6 +14,8 @@ pub(crate) struct Target {
     pub(crate) start: u64,
     /// Bytes; zero for a handle, which only the same value matches.
     pub(crate) len: u64,
+    /// Managed memory, which may hold addresses itself: it is searched if it is found.
+    pub(crate) is_managed: bool,
 }
 
 impl Target {
@@ -45,6 +50,8 @@ pub(super) struct Targets {
     /// For each target of the caller the number of its group.
     group_of: Vec<u32>,
     group_count: usize,
+    /// The addresses of the groups that are managed memory.
+    managed: HashMap<usize, Range<u64>>,
 }
 
 impl Targets {
@@ -53,10 +60,11 @@ impl Targets {
         // The longer first, so that what contains others is in an earlier layer.
         order.sort_unstable_by_key(|index| {
             let target = targets[*index as usize];
-            (target.start, u64::MAX - target.len)
+            (target.start, u64::MAX - target.len, target.is_managed)
         });
         let mut group_of = vec![0; targets.len()];
         let mut layers: Vec<Layer> = Vec::new();
+        let mut managed = HashMap::new();
         let (mut group_count, mut last) = (0_u32, None);
         for index in order {
             let target = targets[index as usize];
@@ -64,6 +72,9 @@ impl Targets {
                 last = Some(target);
                 group_count += 1;
                 add(&mut layers, target, group_count - 1);
+                if target.is_managed {
+                    managed.insert(group_count as usize - 1, target.start..target.end());
+                }
             }
             group_of[index as usize] = group_count - 1;
         }
@@ -76,7 +87,13 @@ impl Targets {
             layers,
             group_of,
             group_count: group_count as usize,
+            managed,
         }
+    }
+
+    /// The managed memory among the targets, by group.
+    pub(super) fn managed(&self) -> &HashMap<usize, Range<u64>> {
+        &self.managed
     }
 
     /// The number of groups of equal targets.
@@ -182,7 +199,11 @@ mod tests {
     }
 
     fn target(start: u64, len: u64) -> Target {
-        Target { start, len }
+        Target {
+            start,
+            len,
+            is_managed: false,
+        }
     }
 
     #[test]
@@ -227,7 +248,7 @@ mod tests {
             for value in 0x4000_0000 - 2..0x4000_0000 + 700 {
                 let expected: Vec<_> = (0..targets.len())
                     .filter(|at| {
-                        let Target { start, len } = targets[*at];
+                        let Target { start, len, .. } = targets[*at];
                         value == start || (start..start + len).contains(&value)
                     })
                     .collect();

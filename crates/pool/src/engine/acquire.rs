@@ -23,8 +23,14 @@ impl<D: Driver> State<D> {
         let mut handles = Vec::new();
         self.take_idle(&mut missing, &mut handles);
         if missing.pages() > 0 {
-            self.make_idle(missing.pages());
+            self.make_idle(&missing);
             self.take_idle(&mut missing, &mut handles);
+            // What was created as small handles stays that: to create large ones instead costs as much as to map these.
+            while missing.large > 0 && self.handles.idle_count(false) as u64 >= LARGE_PAGES {
+                missing.large -= 1;
+                missing.small += LARGE_PAGES;
+                self.take_idle(&mut missing, &mut handles);
+            }
         }
         let created = match self.check_room(missing.pages()) {
             Ok(()) => self.create_missing(missing, &mut handles),
@@ -71,7 +77,7 @@ impl<D: Driver> State<D> {
         if let Some(handle) = self.handles.take(false) {
             return Ok(handle);
         }
-        self.make_idle(1);
+        self.make_idle(&Missing { large: 0, small: 1 });
         match self.handles.take(false) {
             Some(handle) => Ok(handle),
             None => self.create_small(),
@@ -105,6 +111,7 @@ impl<D: Driver> State<D> {
             Place::Anywhere => mask::position(0, granules, &mut self.random).unwrap_or(0),
             // At random: were it always the front, then freeing every other block would leave only fronts.
             Place::FrontOrEnd if self.random.coin() => 0,
+            Place::Front => 0,
             Place::FrontOrEnd => GRANULES - granules,
         };
         Ok((id, start))
@@ -181,9 +188,9 @@ impl<D: Driver> State<D> {
 }
 
 /// Handles that are not found yet.
-struct Missing {
-    large: u64,
-    small: u64,
+pub(crate) struct Missing {
+    pub(crate) large: u64,
+    pub(crate) small: u64,
 }
 
 impl Missing {

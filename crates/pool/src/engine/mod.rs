@@ -11,5 +11,6 @@ mod range;
 mod reclaim;
 mod repair;
 mod report;
+mod resize;
 mod slot;
 mod vacant;

@@ -1,10 +1,11 @@
 //! Blocks of 256 KiB or more: stitched out of pages.
 
 use crate::driver::Driver;
+use crate::engine::resize::Part;
 use crate::frames::Place;
 use crate::handles::Handle;
 use crate::mask;
-use crate::ranges::Range;
+use crate::ranges::{Range, Room};
 use crate::size::{GRANULE, PAGE};
 use crate::slab::{FrameId, RangeId, WindowId};
 use crate::state::{KeptMapping, Result, State, refused};
@@ -69,9 +70,8 @@ impl<D: Driver> State<D> {
     /// Unmaps a cached range: its handles become idle, its granules free. Refused, it stays in the cache.
     pub(crate) fn dismantle(&mut self, id: RangeId) -> Result<(), D> {
         let range = &self.ranges[id];
-        let (base, pages) = (range.base, range.pages);
         self.driver
-            .unmap(base, pages * PAGE)
+            .unmap(range.base, range.pages * PAGE)
             .map_err(refused("unmap"))?;
         self.ranges.uncache(id);
         let range = self.ranges.remove(id);
@@ -79,15 +79,14 @@ impl<D: Driver> State<D> {
         if let Some(window) = range.window {
             self.detach(window);
         }
-        self.addresses.free(base, pages);
+        self.addresses.free(range.room.start, range.room.pages);
         Ok(())
     }
 
     /// Unmaps pages that no block uses. Refused, they are kept until it is not.
     pub(crate) fn unmap_or_keep(
         &mut self,
-        base: u64,
-        pages: u64,
+        room: Room,
         mapped: (u64, u64),
         handles: Vec<Handle>,
         window: Option<WindowId>,
@@ -103,8 +102,7 @@ impl<D: Driver> State<D> {
                 self.join(id, frame);
             }
             self.kept_mappings.push(KeptMapping {
-                base,
-                pages,
+                room,
                 mapped,
                 handles,
                 window,
@@ -115,7 +113,7 @@ impl<D: Driver> State<D> {
         if let Some(window) = window {
             self.detach(window);
         }
-        self.addresses.free(base, pages);
+        self.addresses.free(room.start, room.pages);
     }
 
     pub(crate) fn recycle(&mut self, handles: Vec<Handle>) {
@@ -124,7 +122,7 @@ impl<D: Driver> State<D> {
         }
     }
 
-    /// Stitches a new range: whole pages, and a window for the remainder.
+    /// Stitches a new range: whole pages, and a window for the remainder. A cached range of a similar size is a part of it.
     fn build(&mut self, bytes: u64) -> Result<RangeId, D> {
         let shared = bytes < PAGE || self.settings.share_tails;
         let granules = if shared {
@@ -137,73 +135,74 @@ impl<D: Driver> State<D> {
         } else {
             bytes.div_ceil(PAGE)
         };
-        let pages = whole + u64::from(granules > 0);
-        // First, because it fails at once for a size that no device has.
-        let base = self
-            .addresses
-            .allocate(&self.driver, pages)
-            .map_err(refused("reserve"))?;
-        let handles = match self.acquire(whole) {
+        let part = match self.take_similar(whole) {
+            Some(part) => part,
+            None => self.empty_part(whole, granules > 0)?,
+        };
+        let more = match self.acquire(whole - part.pages()) {
             Ok(handles) => handles,
             Err(error) => {
-                self.addresses.free(base, pages);
+                self.abandon(part);
+                // As `acquire` does: who else asks for memory finds it.
+                self.release_idle(0, u64::MAX);
                 return Err(error);
             }
         };
         let mut spot = None;
         if granules > 0 {
-            let place = if whole == 0 {
-                Place::Anywhere
-            } else {
-                Place::FrontOrEnd
+            let place = match whole {
+                0 => Place::Anywhere,
+                _ if part.first > part.room.start => Place::FrontOrEnd,
+                _ => Place::Front,
             };
             match self.acquire_granules(place, granules) {
                 Ok(found) => spot = Some(found),
                 Err(error) => {
-                    // As `acquire` does: who else asks for memory finds them.
-                    for handle in handles {
+                    for handle in more {
                         self.handles.release(&self.driver, handle);
                     }
-                    self.addresses.free(base, pages);
+                    self.abandon(part);
+                    self.release_idle(0, u64::MAX);
                     return Err(error);
                 }
             }
         }
-        self.stitch(bytes, base, pages, handles, spot, granules)
+        self.stitch(bytes, part, more, spot, granules)
     }
 
-    /// Maps handles and window one behind the other.
+    /// Maps more handles behind those of a part, and the window.
     fn stitch(
         &mut self,
         bytes: u64,
-        base: u64,
-        pages: u64,
-        handles: Vec<Handle>,
+        mut part: Part,
+        more: Vec<Handle>,
         spot: Option<(FrameId, u32)>,
         granules: u32,
     ) -> Result<RangeId, D> {
-        // A window that is not at the front of its frame is the first page: the block begins inside it.
-        let head = spot.is_some_and(|(_, start)| start > 0);
-        let first = base + if head { PAGE } else { 0 };
-        let mut end = first;
-        for &handle in &handles {
-            if let Err(error) = self.driver.map(end, handle.bytes(), handle.id) {
-                self.unmap_or_keep(base, pages, (first, end - first), handles, None);
+        let mapped_before = part.end();
+        for (at, &handle) in more.iter().enumerate() {
+            if let Err(error) = self.driver.map(part.end(), handle.bytes(), handle.id) {
+                self.recycle(more[at..].to_vec());
+                self.abandon(part);
                 self.drop_spot(spot);
                 return Err(refused("map")(error));
             }
-            end += handle.bytes();
+            part.handles.push(handle);
         }
-        let mut window = None;
+        // A window that is not at the front of its frame is the first page: the block begins inside it.
+        let head = spot.is_some_and(|(_, start)| start > 0) && !part.handles.is_empty();
+        let (mut base, mut end) = (part.first, part.end());
         let mut address = base;
+        let mut window = None;
         if let Some((frame, start)) = spot {
-            let page = if head { base } else { end };
+            let page = if head { base - PAGE } else { end };
             if let Err(error) = self.driver.map(page, PAGE, self.frames[frame].handle.id) {
-                self.unmap_or_keep(base, pages, (first, end - first), handles, None);
+                self.abandon(part);
                 self.drop_spot(spot);
                 return Err(refused("map")(error));
             }
-            address += u64::from(start) * GRANULE;
+            (base, end) = (base.min(page), end.max(page + PAGE));
+            address = base + u64::from(start) * GRANULE;
             window = Some(self.attach(Window {
                 page,
                 frame,
@@ -213,16 +212,22 @@ impl<D: Driver> State<D> {
                 stuck: None,
             }));
         }
-        if let Err(error) = self.driver.set_access(base, pages * PAGE) {
-            self.unmap_or_keep(base, pages, (base, pages * PAGE), handles, window);
-            return Err(refused("set_access")(error));
+        // What was mapped before has access.
+        for (from, to) in [(base, part.first), (mapped_before, end)] {
+            if from < to
+                && let Err(error) = self.driver.set_access(from, to - from)
+            {
+                self.unmap_or_keep(part.room, (base, end - base), part.handles, window);
+                return Err(refused("set_access")(error));
+            }
         }
         let id = self.ranges.insert(Range {
             address,
             bytes,
             base,
-            pages,
-            handles,
+            pages: (end - base) / PAGE,
+            room: part.room,
+            handles: part.handles,
             window,
             pins: 0,
             cached: None,

@@ -1,7 +1,8 @@
 //! Idle memory: unmapped for other blocks, or released to the driver.
 
 use crate::driver::Driver;
-use crate::size::PAGE;
+use crate::engine::acquire::Missing;
+use crate::size::{LARGE_PAGES, PAGE};
 use crate::slab::{FrameId, RangeId, WindowId};
 use crate::state::{Result, State, refused};
 use crate::streams::Freed;
@@ -41,10 +42,15 @@ impl<D: Driver> State<D> {
         result
     }
 
-    /// Makes this many pages idle, if there is that much that no block uses, and a little stays mapped.
-    pub(crate) fn make_idle(&mut self, pages: u64) {
-        self.harvest_for(|state| state.handles.idle_pages() >= pages);
-        if self.handles.idle_pages() < pages && self.idle_bytes() > self.slack() {
+    /// Makes these handles idle, if there is that much that no block uses, and a little stays mapped.
+    pub(crate) fn make_idle(&mut self, missing: &Missing) {
+        let is_enough = |state: &Self| {
+            let [small, large] = [false, true].map(|large| state.handles.idle_count(large) as u64);
+            let spare = small.checked_sub(missing.small);
+            spare.is_some_and(|spare| large + spare / LARGE_PAGES >= missing.large)
+        };
+        self.harvest_for(|state| is_enough(state));
+        if !is_enough(self) && self.idle_bytes() > self.slack() {
             // Refused, it stays mapped, and memory is created.
             let _ = self.drop_idle_frames(u64::MAX);
         }
@@ -62,7 +68,7 @@ impl<D: Driver> State<D> {
 
     /// What stays mapped though no block uses it. Without it, a program that frees and allocates blocks of many sizes would
     /// unmap the windows of one size for the next, and map them again soon: 50 microseconds instead of 100 nanoseconds.
-    fn slack(&self) -> u64 {
+    pub(crate) fn slack(&self) -> u64 {
         SLACK.max(self.handles.held() / 128)
     }
 

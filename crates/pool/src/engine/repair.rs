@@ -70,7 +70,7 @@ impl<D: Driver> State<D> {
             if let Some(window) = kept.window {
                 self.detach(window);
             }
-            self.addresses.free(kept.base, kept.pages);
+            self.addresses.free(kept.room.start, kept.room.pages);
         }
     }
 }

@@ -4,6 +4,7 @@ use super::attach::{slot_granules, unused_granules};
 use crate::bits::Bits;
 use crate::driver::Driver;
 use crate::frames::Home;
+use crate::ranges::Room;
 use crate::size::{PAGE, class_bytes, class_of};
 use crate::slab::{FrameId, WindowId};
 use crate::slots::{self, Class, SlotRef};
@@ -184,7 +185,11 @@ impl<D: Driver> State<D> {
         for id in opened {
             if access.is_err() {
                 let page = self.windows[id].page;
-                self.unmap_or_keep(page, 1, (page, PAGE), Vec::new(), Some(id));
+                let room = Room {
+                    start: page,
+                    pages: 1,
+                };
+                self.unmap_or_keep(room, (page, PAGE), Vec::new(), Some(id));
                 continue;
             }
             let slots = self.windows[id].slots().map(|slots| slots.slots.clone());

@@ -5,7 +5,7 @@
 
 use crate::driver::Driver;
 use crate::mask;
-use crate::ranges::Range;
+use crate::ranges::{Range, Room};
 use crate::size::{GRANULE, PAGE};
 use crate::slab::RangeId;
 use crate::state::State;
@@ -36,6 +36,10 @@ impl<D: Driver> State<D> {
             bytes,
             base: window.page,
             pages: 1,
+            room: Room {
+                start: window.page,
+                pages: 1,
+            },
             handles: Vec::new(),
             window: Some(id),
             pins: 0,

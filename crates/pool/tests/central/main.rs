@@ -9,4 +9,5 @@ mod order;
 mod pins;
 mod random;
 mod refusals;
+mod resize;
 mod reuse;

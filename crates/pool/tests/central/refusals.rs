@@ -54,8 +54,30 @@ fn intact(model: &mut Model) {
     }
 }
 
+/// Sizes change a little from step to step, up and down: cached blocks are resized.
+fn resizing(model: &mut Model) {
+    for step in [0, 1, 3, 1] {
+        for block in 0..3 {
+            let _ = model.allocate(block % 2, (18 + block * 13 + step * 3) * MIB);
+        }
+        intact(model);
+        for at in (0..model.live.len()).rev() {
+            let stream = model.live[at].stream;
+            model.free(at, stream);
+        }
+        model.fake.complete(0);
+        model.fake.complete(1);
+    }
+    let _ = model.allocate(0, 30 * MIB);
+    intact(model);
+}
+
 /// Returns the number of calls and of merged windows.
 fn run(refused: std::ops::Range<u64>) -> (u64, u64) {
+    run_of(scenario, refused)
+}
+
+fn run_of(scenario: fn(&mut Model), refused: std::ops::Range<u64>) -> (u64, u64) {
     let mut model = Model::new(400 * MIB, Settings::default());
     model.fake.refuse(refused);
     scenario(&mut model);
@@ -91,6 +113,17 @@ fn each_call_refused_once() {
     assert!(calls > 100, "{calls}");
     for call in 0..calls {
         run(call..call + 1);
+    }
+}
+
+#[test]
+fn each_call_of_resizing_refused() {
+    let (calls, _) = run_of(resizing, 0..0);
+    assert!(calls > 100, "{calls}");
+    for call in 0..calls {
+        let refused = [call + 1, call + 5, u64::MAX][call as usize % 3];
+        run_of(resizing, call..call + 1);
+        run_of(resizing, call..refused);
     }
 }
 

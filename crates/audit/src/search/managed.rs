@@ -1,0 +1,113 @@
+//! Managed memory. The program reads and writes it as its own, so it may hold addresses, as that of a list whose nodes are
+//! managed.
+//!
+//! A block is searched when its own address was found: one that the program has lost leads nowhere. Reading needs no call
+//! of the driver. It moves pages to the host, which may have less memory than the program has of managed memory: hence
+//! the limit.
+
+use std::fs;
+use std::path::Path;
+
+use super::crew::Crew;
+use super::scan::{Item, Scan, parts};
+
+/// Searches the managed memory that was found, and what is found by that. Blocks that do not fit into `room` bytes, in the
+/// order in which they are found, are not read. Returns whether each part was done, and the bytes that did not fit.
+pub(super) fn search(scan: &Scan<'_>, crew: &Crew, mut room: u64) -> (bool, u64) {
+    let (mut complete, mut too_large) = (true, 0);
+    loop {
+        let mut items = Vec::new();
+        for (addresses, holder) in scan.reached() {
+            let length = addresses.end - addresses.start;
+            let Some(rest) = room.checked_sub(length) else {
+                too_large += length;
+                continue;
+            };
+            room = rest;
+            items.extend(parts(addresses).map(|addresses| Item {
+                addresses,
+                holder,
+                // The system does not say which pages are on the device.
+                private: false,
+                holes: 0..0,
+            }));
+        }
+        if items.is_empty() {
+            return (complete, too_large);
+        }
+        complete &= crew.run(items.len(), &|part| scan.item(&items[part]));
+    }
+}
+
+/// How many bytes may move to the host: half of what is available there. None where the system does not say.
+pub(super) fn room() -> u64 {
+    let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let host = field(&host, "MemAvailable:").unwrap_or(0) << 10;
+    let group = fs::read_to_string("/proc/thread-self/cgroup").unwrap_or_default();
+    let group = group.lines().find_map(|line| line.strip_prefix("0::/"));
+    let group = group.and_then(|group| left_in_group(Path::new("/sys/fs/cgroup"), group));
+    group.unwrap_or(u64::MAX).min(host) / 2
+}
+
+/// What a control group, and those around it, may still use: the driver counts these pages there. `None` without a limit.
+fn left_in_group(root: &Path, group: &str) -> Option<u64> {
+    let group = root.join(group);
+    let groups = group
+        .ancestors()
+        .take_while(|group| group.starts_with(root));
+    let left = groups.filter_map(|group| {
+        let read = |name: &str| fs::read_to_string(group.join(name)).ok();
+        let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
+        // "max" is no limit.
+        let limit = number("memory.max")?;
+        // Files that were read are dropped from memory when it is needed.
+        let files = read("memory.stat").and_then(|stat| field(&stat, "inactive_file"));
+        let used = number("memory.current").unwrap_or(limit);
+        Some(limit.saturating_sub(used.saturating_sub(files.unwrap_or(0))))
+    });
+    left.min()
+}
+
+/// The number behind a name at the beginning of a line.
+fn field(text: &str, name: &str) -> Option<u64> {
+    let line = |line: &str| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some(name)).then(|| words.next()?.parse().ok())?
+    };
+    text.lines().find_map(line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_field() {
+        let text = "MemTotal:       24682416 kB\nMemAvailable:   23824564 kB\n";
+        assert_eq!(field(text, "MemAvailable:"), Some(23_824_564));
+        assert_eq!(field(text, "Mem"), None);
+        assert_eq!(field("inactive_file\n", "inactive_file"), None);
+        assert!(room() > 0);
+    }
+
+    #[test]
+    fn the_smallest_limit_of_the_groups_counts() {
+        let root = std::env::temp_dir().join(format!("cuguard-groups-{}", std::process::id()));
+        let inner = root.join("outer/inner");
+        fs::create_dir_all(&inner).unwrap();
+        let write = |group: &Path, limit: &str, used: &str, files: &str| {
+            fs::write(group.join("memory.max"), limit).unwrap();
+            fs::write(group.join("memory.current"), used).unwrap();
+            let stat = format!("anon 7\ninactive_file {files}\nactive_file 9\n");
+            fs::write(group.join("memory.stat"), stat).unwrap();
+        };
+        assert_eq!(left_in_group(&root, "outer/inner"), None);
+        write(&inner, "max\n", "10\n", "0");
+        assert_eq!(left_in_group(&root, "outer/inner"), None);
+        write(&root.join("outer"), "1000\n", "700\n", "200");
+        assert_eq!(left_in_group(&root, "outer/inner"), Some(500));
+        write(&inner, "400\n", "600\n", "0");
+        assert_eq!(left_in_group(&root, "outer/inner"), Some(0));
+        fs::remove_dir_all(root).unwrap();
+    }
+}
