@@ -92,6 +92,7 @@ fn end() {
     known.iter().for_each(|state| state.wait_for_report(until));
     report_late();
     report::end_recording();
+    report::announce_recording();
     report::finish();
 }
 

@@ -377,6 +377,10 @@ impl ContextBuilder {
         let level = environment.named_level().or(self.level);
         let level = level.or(report.wanted_level()).unwrap_or_default();
         cuguard_report::start_recording(&report);
+        cuguard_report::note_recording_of_crate();
+        if level == Level::Counts {
+            cuguard_report::warn_of_counts();
+        }
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let registry = Registry::new(level, report.wanted_depth())

@@ -92,6 +92,59 @@ fn moments_and_groups() {
 }
 
 #[test]
+fn the_request_that_failed_comes_first() {
+    let folder = Folder::new("failed");
+    let script = format!("{TRAINING} o2048");
+    let file = folder.record("a.cgr", None, &script);
+    for (at, bytes) in [("oom", "2 KiB"), ("oom:1", "1 GiB"), ("oom:2", "2 KiB")] {
+        let text = shown(&["report", &file, "--at", at]);
+        let failed = text.find(&format!("\nfailed: an allocation of {bytes}, after "));
+        let failed = failed.unwrap_or_else(|| panic!("{text}"));
+        let (line, rest) = text[failed + 1..].split_once('\n').unwrap();
+        assert!(line.ends_with(", thread worker"), "{text}");
+        let stack = "    app::load  src/main.rs:11\n    app::main  src/main.rs:33\n\nalive at ";
+        assert!(rest.starts_with(stack), "{text}");
+    }
+    assert!(!shown(&["report", &file]).contains("failed:"));
+    let run = &json(&["report", &file, "--json"])["runs"][0];
+    assert_eq!(run["out_of_memory"][1]["thread"], "worker");
+}
+
+#[test]
+fn default_streams_have_names() {
+    let folder = Folder::new("streams");
+    let file = folder.record(
+        "a.cgr",
+        None,
+        "a1,512,1,2,1 a2,256,1,2,2 a3,4096,2,3,2 a4,64,2,3,32",
+    );
+    let text = shown(&["report", &file]);
+    let streams = "streams legacy default and per-thread default, allocated after ";
+    assert!(text.contains(streams), "{text}");
+    assert!(
+        text.contains("streams per-thread default and 0x20, "),
+        "{text}"
+    );
+    let text = shown(&["report", &file, "--by", "stream"]);
+    for name in [
+        "legacy default stream: ",
+        "per-thread default stream: ",
+        "0x20: ",
+    ] {
+        assert!(text.contains(&format!("\n{name}")), "{text}");
+    }
+    let one = folder.record("b.cgr", None, "a1,512,1,2,1");
+    let text = shown(&["report", &one]);
+    assert!(
+        text.contains("thread worker, legacy default stream, allocated"),
+        "{text}"
+    );
+    // Handles, as documented.
+    let run = &json(&["report", &one, "--json"])["runs"][0];
+    assert_eq!(run["groups"][0]["streams"][0], "0x1");
+}
+
+#[test]
 fn the_json_document() {
     let folder = Folder::new("json");
     let file = folder.record("a.cgr", Some(3), TRAINING);
@@ -335,6 +388,23 @@ fn a_leak_report_is_accepted_too() {
         text.contains("2 KiB in 2 allocations of device memory   100 %"),
         "{text}"
     );
+    // What a leak report does not have is no figure.
+    let text = shown(&["report", &path]);
+    let begin = "cuguard: process 7 (train), exited after 3.50 s
+  a leak report has only what was live at its end: the peak, what was allocated in all and out-of-memory errors are not known
+  device memory: at the end 2 KiB
+
+alive in the leak report, after 3.50 s: 2 KiB in 2 allocations of device memory
+";
+    assert!(text.starts_with(begin), "{text}");
+    let run = &json(&["report", &path, "--json"])["runs"][0];
+    for member in ["peak", "allocated", "out_of_memory"] {
+        assert_eq!(run.get(member), Some(&Value::Null), "{run}");
+    }
+    assert_eq!(run["end"]["bytes"], 2048);
+    let text = shown(&["report", &path, &path]);
+    let row = text.lines().find(|line| line.starts_with("  process 7 "));
+    assert!(row.is_some_and(|row| row.contains("not known")), "{text}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file    = header chunk*                each `chunk_size` bytes, the header too
-//! header  = "CUGUARDR" version:u32 chunk_size:u32 dropped:u64 complete_from:u64 length:u32 chunks:u32 lost:u64 … meta
+//! header  = "CUGUARDR" version:u32 chunk_size:u32 dropped:u64 complete_from:u64 length:u32 chunks:u32 lost:u64 sample:u64 … meta
 //! chunk   = "CHNK" kind:u32 sequence:u64 committed:u32 … record*
 //! record  = tag:u8 varint*               events, or definitions
 //! ```
@@ -29,6 +29,8 @@ pub(crate) mod header {
     pub(crate) const CHUNKS: usize = 36;
     /// Events that could not be written.
     pub(crate) const LOST: usize = 40;
+    /// One resource in this many is recorded. 0 and 1: all are. 0 in files of before.
+    pub(crate) const SAMPLE: usize = 48;
     pub(crate) const META: usize = 64;
 }
 

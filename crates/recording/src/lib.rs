@@ -34,8 +34,8 @@ pub use options::{
     Definitions, Label, Options, Policy, StackDefinition, StartError, UnknownPolicy,
 };
 pub use process::{
-    addresses, embed_symbols, host, is_on, note_exit, path, record, record_freed, record_label,
-    start,
+    addresses, embed_symbols, host, is_on, note_exit, note_sampling, path, record, record_freed,
+    record_label, start,
 };
 pub use read::{OpenError, ReadError};
 pub use write::mapped_ranges;

@@ -240,6 +240,18 @@ pub fn record_label(label: &Label) {
     }
 }
 
+/// Notes in the file that one resource in `one_in` is recorded, and the others are not: readers know that the figures are those of
+/// samples. Where it is called again, the larger number counts. Does nothing while [`is_on`] returns `false`.
+///
+/// ```
+/// cuguard_recording::note_sampling(100);
+/// ```
+pub fn note_sampling(one_in: u32) {
+    if let Some(writer) = writer() {
+        writer.note_sampling(one_in);
+    }
+}
+
 /// The addresses in all stacks so far, in order, if [`Options::keep_addresses`] is set. None in a signal handler that
 /// interrupts the recording of an event.
 #[must_use]

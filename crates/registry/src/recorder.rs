@@ -3,6 +3,7 @@
 //! The hot paths test [`is_on`], which is one load; everything else here is out of line.
 
 use std::panic::Location;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuguard_recording::{
     Definitions, Event, Label, Options, Site, StackDefinition, StartError, What, record,
@@ -64,7 +65,26 @@ impl Definitions for Interned {
 /// assert!(error.to_string().starts_with("cannot record into /nowhere/run.cgr: "));
 /// ```
 pub fn start_recording(options: &Options) -> Result<(), StartError> {
-    cuguard_recording::start(options, &Interned)
+    cuguard_recording::start(options, &Interned)?;
+    note_sampling();
+    Ok(())
+}
+
+/// The largest number of any registry: one resource in so many is recorded.
+static SAMPLE: AtomicU32 = AtomicU32::new(1);
+
+/// A registry records one resource in `one_in`. The recording may begin later.
+#[cold]
+pub(crate) fn sampled(one_in: u32) {
+    SAMPLE.fetch_max(one_in, Ordering::SeqCst);
+    note_sampling();
+}
+
+fn note_sampling() {
+    let one_in = SAMPLE.load(Ordering::SeqCst);
+    if one_in > 1 {
+        cuguard_recording::note_sampling(one_in);
+    }
 }
 
 /// Ends the recording, because the process exits.

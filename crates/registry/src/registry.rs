@@ -139,6 +139,9 @@ impl Registry {
     #[must_use]
     pub fn sampling(mut self, one_in: u32) -> Self {
         self.sampling = Sampling::new(one_in);
+        if one_in > 1 {
+            recorder::sampled(one_in);
+        }
         self
     }
 

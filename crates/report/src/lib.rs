@@ -44,6 +44,7 @@ mod recording;
 mod report_trait;
 mod resolve;
 mod rows;
+mod run_records;
 mod settings;
 mod size;
 mod stats;
@@ -78,9 +79,12 @@ pub use foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
 pub use open_file::open_report_file;
 pub use pattern::PatternError;
 pub use problem::Problem;
-pub use recording::{end_recording, start_recording, start_recording_with};
+pub use recording::{
+    announce_recording, end_recording, start_recording, start_recording_with, warn_of_counts,
+};
 pub use report_trait::Report;
 pub use resolve::resolve_words;
+pub use run_records::note_recording_of_crate;
 pub use settings::{Colour, ReportSettings};
 pub use size::ByteSize;
 pub use stats::{ContextPool, SiteNames, Stats};

@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use cuguard_registry::MAX_DEPTH;
+use cuguard_registry::{Level, MAX_DEPTH};
 
 use crate::format::ReportMode;
 use crate::pattern::FilePattern;
 use crate::problem::{Problem, VALUES};
-use crate::settings::{Colour, ReportSettings};
+use crate::settings::{Colour, LEAST_LIMIT, ReportSettings};
 
 /// The environment variable.
 pub(crate) const VARIABLE: &str = "LEAK_REPORT";
@@ -86,6 +86,18 @@ fn parse(list: &str) -> Parsed {
         // The file is that of the recording, wherever it stands in the list.
         let settings = &mut parsed.settings;
         settings.record = settings.file.take().or(FilePattern::of_recording().ok());
+        // It would be without any allocation.
+        if settings
+            .level
+            .take_if(|level| *level == Level::Counts)
+            .is_some()
+        {
+            parsed.problems.push(Problem::BadValue {
+                word: "level=counts".to_owned(),
+                why: "a recording needs call sites; beside record, level is one of sites, stacks"
+                    .to_owned(),
+            });
+        }
     }
     parsed
 }
@@ -174,7 +186,8 @@ impl Parsed {
             ("python", "no" | "false" | "off" | "0") => settings.python = Some(false),
             ("fail_on", _) => settings.fail_on = Some(value.parse().map_err(|_| not_expected())?),
             ("record-limit", _) => {
-                settings.record_limit = Some(bytes(value).ok_or_else(not_expected)?);
+                let limit = bytes(value).filter(|bytes| *bytes >= LEAST_LIMIT);
+                settings.record_limit = Some(limit.ok_or_else(not_expected)?);
             }
             ("record-policy", _) => {
                 settings.record_policy = Some(value.parse().map_err(|_| not_expected())?);

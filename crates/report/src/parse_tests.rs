@@ -141,11 +141,11 @@ fn the_file_beside_record_is_that_of_the_recording() {
 #[test]
 fn sizes_have_units() {
     for (value, expected) in [
-        ("1000", 1000),
-        ("64K", 64 << 10),
+        ("1048576", 1 << 20),
+        ("2048K", 2 << 20),
         ("256MiB", 256 << 20),
         ("3 gib", 3 << 30),
-        ("17b", 17),
+        ("1700000b", 1_700_000),
     ] {
         let (settings, problems) = parse(&format!("record-limit={value}"));
         assert_eq!((settings.record_limit, problems), (Some(expected), vec![]));
@@ -157,10 +157,13 @@ fn sizes_have_units() {
         "99999999999999999999",
         "17179869184G",
         "5T",
+        "0",
+        "1048575",
+        "64K",
     ] {
         let problem = parse(&format!("record-limit={value}")).1[0].to_string();
         let expected = format!(
-            "cannot use \"record-limit={value}\": {value:?} is not a size in bytes, or with K, M or G: 256MiB"
+            "cannot use \"record-limit={value}\": {value:?} is not a size of at least 1 MiB, in bytes, or with K, M or G: 256MiB"
         );
         assert_eq!(problem, expected);
     }

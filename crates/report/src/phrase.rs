@@ -58,6 +58,52 @@ pub fn list_some<T>(items: &[T], most: usize, word: impl Fn(&T) -> String) -> St
     list(&words)
 }
 
+/// What CUDA calls the default streams, by their handles; otherwise the handle.
+fn stream_word(handle: u64) -> String {
+    match handle {
+        1 => "legacy default".to_owned(),
+        2 => "per-thread default".to_owned(),
+        handle => format!("{handle:#x}"),
+    }
+}
+
+/// A stream by its handle. `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD` have the names that CUDA has for them.
+///
+/// ```
+/// use cuguard_report::phrase::stream;
+///
+/// assert_eq!(stream(0x7f00), "stream 0x7f00");
+/// assert_eq!(stream(1), "legacy default stream");
+/// assert_eq!(stream(2), "per-thread default stream");
+/// ```
+#[must_use]
+pub fn stream(handle: u64) -> String {
+    match handle {
+        1 | 2 => format!("{} stream", stream_word(handle)),
+        _ => format!("stream {}", stream_word(handle)),
+    }
+}
+
+/// The first `most` of several streams. Empty for none.
+///
+/// ```
+/// use cuguard_report::phrase::streams;
+///
+/// assert_eq!(streams(&[2], 4), "per-thread default stream");
+/// assert_eq!(streams(&[1, 0x7f00], 4), "streams legacy default and 0x7f00");
+/// ```
+#[must_use]
+pub fn streams(handles: &[u64], most: usize) -> String {
+    match handles {
+        [] => String::new(),
+        [handle] => stream(*handle),
+        handles => {
+            let words = list_some(handles, most, |handle| stream_word(*handle));
+            format!("streams {words}")
+        }
+    }
+}
+
 /// Text of a program, such as a label, a command line or the name of a function, with those characters escaped that a terminal
 /// would obey: control characters, and those that turn the direction of writing.
 ///

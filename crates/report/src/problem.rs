@@ -107,7 +107,10 @@ pub(crate) const VALUES: [(&str, &str); 15] = [
     ),
     ("python", "one of yes, no"),
     ("dump-signal", "one of USR1, USR2, HUP, IO, PWR, none"),
-    ("record-limit", "a size in bytes, or with K, M or G: 256MiB"),
+    (
+        "record-limit",
+        "a size of at least 1 MiB, in bytes, or with K, M or G: 256MiB",
+    ),
     ("record-policy", "one of all, last, aggregate"),
 ];
 

@@ -1,19 +1,18 @@
 //! The recording that `LEAK_REPORT` or the program asks for: its settings, its begin and its end.
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Once, OnceLock};
 
 use cuguard_recording::{Embedded, Options, Policy, Site};
 
 use crate::foreign;
 use crate::output;
 use crate::pattern::{self, FilePattern, PatternError};
-use crate::settings::ReportSettings;
+use crate::phrase::printable;
+use crate::run_records::FOLDER;
+use crate::settings::{LEAST_LIMIT, ReportSettings};
 use crate::symbols::Symbols;
-
-/// The size limit has no effect below: so much every recording may have.
-const LEAST_LIMIT: u64 = 1 << 20;
 
 impl ReportSettings {
     /// Records every allocation and free of the process into a file, which `cuguard report` reads; like
@@ -40,7 +39,7 @@ impl ReportSettings {
         Ok(self)
     }
 
-    /// Limits the size of the recording to this many bytes, at least 1 MiB; like `record-limit=256MiB`.
+    /// Limits the size of the recording to this many bytes; like `record-limit=256MiB`. Less than 1 MiB counts as 1 MiB.
     ///
     /// What happens at the limit is set by [`record_policy`](Self::record_policy); by default the last events are kept.
     pub fn record_limit(mut self, bytes: u64) -> Self {
@@ -106,7 +105,7 @@ impl ReportSettings {
         };
         let embed = self.embed_symbols.unwrap_or(false);
         // `cuguard run` has removed the file of an earlier run: what is there now is of another process of this one.
-        let is_alone = std::env::var_os("CUGUARD_RUN").is_none();
+        let is_alone = std::env::var_os(FOLDER).is_none();
         let options = options.replace(is_alone).rank(pattern::rank());
         Some(options.keep_addresses(embed))
     }
@@ -122,20 +121,27 @@ impl ReportSettings {
 /// Whether the recording gets names of functions at its end.
 static EMBED: AtomicBool = AtomicBool::new(false);
 
+/// Whether the end of the recording is silent.
+static SILENT: AtomicBool = AtomicBool::new(false);
+
 /// Starts the recording that the settings ask for. The first call with a recording counts. Where it fails, standard error
 /// says why, and the program goes on without.
 pub fn start_recording(settings: &ReportSettings) {
     if let Some(options) = settings.recording_options() {
-        start_once(&options, settings.policy_without_limit());
+        start_once(
+            &options,
+            settings.policy_without_limit(),
+            settings.is_silent(),
+        );
     }
 }
 
 /// [`start_recording`] with options that the caller changed.
 pub fn start_recording_with(options: &Options) {
-    start_once(options, None);
+    start_once(options, None, false);
 }
 
-fn start_once(options: &Options, without_effect: Option<Policy>) {
+fn start_once(options: &Options, without_effect: Option<Policy>, silent: bool) {
     static STARTED: OnceLock<()> = OnceLock::new();
     STARTED.get_or_init(|| {
         if let Some(policy) = without_effect {
@@ -150,6 +156,7 @@ fn start_once(options: &Options, without_effect: Option<Policy>) {
             Some((frame.function, frame.file, frame.line))
         });
         EMBED.store(options.keep_addresses, Ordering::Relaxed);
+        SILENT.store(silent, Ordering::Relaxed);
         if let Err(error) = cuguard_registry::start_recording(options) {
             output::print(
                 &format!("cuguard: {error}; the program goes on without a recording\n"),
@@ -157,6 +164,21 @@ fn start_once(options: &Options, without_effect: Option<Policy>) {
             );
         }
     });
+}
+
+/// A context records at level *counts*: where there is a recording, one line on standard error says that the context's resources are
+/// not in it. Level and recording may be set in different places, so that neither setting is wrong by itself.
+pub fn warn_of_counts() {
+    static WARNED: Once = Once::new();
+    if let Some(path) = cuguard_recording::path() {
+        WARNED.call_once(|| {
+            let line = format!(
+                "cuguard: a context has level counts: its resources are not in the recording {}; levels sites and stacks record them\n",
+                path.display()
+            );
+            output::print(&line, false);
+        });
+    }
 }
 
 /// Ends the recording, when the process exits. Resolves the names of functions, if that is asked for.
@@ -171,6 +193,17 @@ pub fn end_recording() {
         cuguard_recording::embed_symbols(embedded.filter(|one| !one.functions.is_empty()));
     }
     cuguard_registry::end_recording();
+}
+
+/// Prints where the recording is, when the process exits. Not if the settings are silent, nor under `cuguard run`, which prints it
+/// after all processes have ended.
+pub fn announce_recording() {
+    let silent = SILENT.load(Ordering::Relaxed) || std::env::var_os(FOLDER).is_some();
+    if let Some(path) = cuguard_recording::path().filter(|_| !silent) {
+        let path = path.to_string_lossy();
+        let line = format!("cuguard: recording in {}\n", printable(&path));
+        output::print(&line, true);
+    }
 }
 
 /// The functions at an address.

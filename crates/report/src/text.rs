@@ -6,14 +6,14 @@ use std::fmt::Write;
 use cuguard_registry::{Group, Kind, Level, PoolUsage, Site, Snapshot, SnapshotReason};
 
 use crate::paths::Paths;
-use crate::phrase::count;
+use crate::phrase::{count, streams};
 use crate::prepare::Prepared;
 use crate::rows::{FailedRow, Row};
 use crate::size::ByteSize;
 use crate::symbols::Frame;
 use crate::words::{
-    self, addresses, age, amount_of, context_end, description, error_code, in_columns, nothing,
-    some, sum, total,
+    self, LISTED, addresses, age, amount_of, context_end, description, error_code, in_columns,
+    nothing, some, sum, total,
 };
 
 /// How the text looks.
@@ -274,15 +274,13 @@ impl Page<'_> {
     fn allocated_by(&mut self, group: &Group, frames: &[Frame]) {
         let mut line = String::from("  ");
         let threads = some(&group.threads, |name| name.escape_debug().to_string());
-        let streams = some(&group.streams, |stream| format!("{stream:#x}"));
-        for (noun, names, count) in [
-            ("thread", threads, group.threads.len()),
-            ("stream", streams, group.streams.len()),
-        ] {
-            if count != 0 {
-                let many = if count == 1 { "" } else { "s" };
-                let _ = write!(line, "{noun}{many} {names}, ");
-            }
+        match group.threads.len() {
+            0 => {}
+            1 => line += &format!("thread {threads}, "),
+            _ => line += &format!("threads {threads}, "),
+        }
+        if !group.streams.is_empty() {
+            let _ = write!(line, "{}, ", streams(&group.streams, LISTED));
         }
         let (oldest, youngest) = (age(group.oldest), age(group.youngest));
         if group.amount.count > 1 && oldest != youngest {

@@ -49,7 +49,7 @@ fn everything() -> Snapshot {
     let mut weights = group(Kind::Device, 4, 1 << 20, 10);
     weights.label = Some("model/weights".to_owned());
     weights.threads = vec!["a", "b", "c", "d", "e", "f"];
-    weights.streams = vec![0x5501, 0x5502];
+    weights.streams = vec![1, 0x5502];
     let mut failed = FailedFreeGroup::new(
         group(Kind::Pinned, 1, 4096, 30),
         "cuMemHostUnregister",
@@ -78,7 +78,7 @@ cuguard: leak report for context 1 (primary) on device 0, NVIDIA H200, never clo
   the context itself held device memory until exit: forgotten, or in a static
 
 leaked 1 MiB in 4 allocations of device memory, f32, \"model/weights\"
-  threads a, b, c, d and 2 more, streams 0x5501 and 0x5502, allocated 1.5 s to 20 ms ago
+  threads a, b, c, d and 2 more, streams legacy default and 0x5502, allocated 1.5 s to 20 ms ago
     at src/app.rs:10:9
 
 leaked 1 stream

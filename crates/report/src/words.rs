@@ -11,7 +11,7 @@ use crate::phrase::{count, list, list_some};
 use crate::size::ByteSize;
 
 /// How many threads or addresses of a group are listed.
-const LISTED: usize = 4;
+pub(crate) const LISTED: usize = 4;
 
 /// An age in one or two units: `1.2 s`, `3 min 5 s`.
 pub(crate) fn age(age: Duration) -> String {

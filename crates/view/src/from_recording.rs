@@ -71,6 +71,7 @@ impl Run {
             sites: found.sites,
             names: recording.names,
             problems: recording.problems,
+            sample: recording.sample,
             ..Self::default()
         };
         if run.names.is_empty() {
@@ -222,7 +223,15 @@ impl Pairing {
             }
             What::OutOfMemory { bytes, stack, .. } => {
                 let site = self.site(stack);
-                self.mark(time, MarkKind::OutOfMemory { bytes, site });
+                let thread = self.name(event.thread);
+                self.mark(
+                    time,
+                    MarkKind::OutOfMemory {
+                        bytes,
+                        site,
+                        thread,
+                    },
+                );
             }
         }
     }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 use cuguard_report::ByteSize;
+use cuguard_report::phrase::stream;
 
 use crate::by::By;
 use crate::look::{Frames, UNKNOWN};
@@ -67,6 +68,7 @@ impl<'r> Keys<'r> {
             By::Label => name("no label"),
             By::Thread => name("unnamed thread"),
             By::Stream if key == 0 => "no stream".to_owned(),
+            By::Stream if key <= 2 => stream(key),
             By::Stream => format!("{key:#x}"),
             By::Size => size_name(key),
             By::Kind => match self.run.kinds.get(key as usize) {

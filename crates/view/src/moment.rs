@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use crate::amount::Amount;
 use crate::error::ViewError;
-use crate::run::{Allocation, MarkKind, Run};
+use crate::run::{Allocation, Mark, MarkKind, Run};
 use crate::sweep::Sweep;
 use crate::words;
 
@@ -24,7 +24,8 @@ use crate::words;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum At {
-    /// When device memory was at its peak; that of all memory in a run without device memory.
+    /// When device memory was at its peak; that of all memory in a run without device memory. The end of a leak report, whose peak is
+    /// not known.
     #[default]
     Peak,
     /// When the process exited, or the last that is known of it: what was not freed. That is what was alive, and what had
@@ -131,11 +132,20 @@ impl<'r> Moment<'r> {
         ended.map(|one| self.run.amount(one)).collect()
     }
 
+    /// The out-of-memory error that this is the moment of.
+    pub(crate) fn out_of_memory(&self) -> Option<&'r Mark> {
+        match self.at {
+            At::Oom(number) => out_of_memory(self.run, number),
+            _ => None,
+        }
+    }
+
     /// In words: `at the peak, after 8.21 s`.
     #[must_use]
     pub fn words(&self) -> String {
         let after = words::duration(self.time);
         match self.at {
+            At::Peak if self.run.is_report => format!("in the leak report, after {after}"),
             At::Peak => format!("at the peak, after {after}"),
             At::Exit if self.run.exited => format!("at exit, after {after}"),
             At::Exit => {
@@ -170,6 +180,7 @@ pub fn moment(run: &Run, at: At) -> Result<Moment<'_>, ViewError> {
         why,
     };
     let time = match at {
+        At::Peak if run.is_report => run.end,
         At::Peak => peak(run).time,
         At::Exit => run.end,
         At::Time(time) if time > run.end => {
@@ -181,14 +192,8 @@ pub fn moment(run: &Run, at: At) -> Result<Moment<'_>, ViewError> {
         At::Time(time) => time,
         At::Percent(percent) => (run.end as f64 * percent / 100.0).round() as u64,
         At::Oom(number) => {
-            let marks = run.marks.iter();
-            let ooms = marks.filter(|mark| matches!(mark.kind, MarkKind::OutOfMemory { .. }));
-            let times: Vec<u64> = ooms.map(|mark| mark.time).collect();
-            let time = match number {
-                None => times.last(),
-                Some(number) => times.get(number.wrapping_sub(1)),
-            };
-            *time.ok_or_else(|| match times.len() {
+            let found = out_of_memory(run, number).map(|mark| mark.time);
+            found.ok_or_else(|| match out_of_memory_errors(run).count() {
                 0 => missing("there was no out-of-memory error".to_owned()),
                 1 => missing("there was 1 out-of-memory error alone".to_owned()),
                 many => missing(format!("there were {many} out-of-memory errors alone")),
@@ -196,6 +201,20 @@ pub fn moment(run: &Run, at: At) -> Result<Moment<'_>, ViewError> {
         }
     };
     Ok(at_time(run, at, time))
+}
+
+fn out_of_memory_errors(run: &Run) -> impl DoubleEndedIterator<Item = &Mark> {
+    let is_error = |mark: &&Mark| matches!(mark.kind, MarkKind::OutOfMemory { .. });
+    run.marks.iter().filter(is_error)
+}
+
+/// The out-of-memory error with this number, or the last.
+fn out_of_memory(run: &Run, number: Option<usize>) -> Option<&Mark> {
+    let mut errors = out_of_memory_errors(run);
+    match number {
+        None => errors.next_back(),
+        Some(number) => errors.nth(number.checked_sub(1)?),
+    }
 }
 
 pub(crate) fn at_time(run: &Run, at: At, time: u64) -> Moment<'_> {

@@ -130,6 +130,11 @@ impl<'r> Ranks<'r> {
             ),
         };
         self.table(&mut page);
+        for run in self.rows.iter().map(|row| row.overview.moment.run) {
+            for caveat in run.caveats() {
+                let _ = writeln!(page, "\nnote: {}: {caveat}", printable(&run.source));
+            }
+        }
         if first.difference == 0 && self.differences.is_empty() {
             return page;
         }
@@ -176,7 +181,10 @@ impl<'r> Ranks<'r> {
                     0 => "equal".to_owned(),
                     bytes => difference(bytes),
                 },
-                ByteSize(overview.peak.device_bytes).to_string(),
+                match run.is_report {
+                    true => "not known".to_owned(),
+                    false => ByteSize(overview.peak.device_bytes).to_string(),
+                },
                 ByteSize(overview.device_bytes_at_end).to_string(),
                 printable(&run.source).into_owned(),
             ]

@@ -36,6 +36,40 @@ pub struct Run {
     pub marks: Vec<Mark>,
     /// What could not be read, in words.
     pub problems: Vec<String>,
+    /// One resource in this many was recorded, and the others were not. 0 or 1 where all were.
+    pub sample: u32,
+    /// Whether it is read from a leak report, which has no history: allocations that were freed are not in it.
+    pub is_report: bool,
+}
+
+impl Run {
+    /// What the figures do not have, in words: a reader must know it before them.
+    ///
+    /// ```
+    /// use cuguard_view::Run;
+    ///
+    /// assert!(Run::default().caveats().is_empty());
+    /// let sampled = Run { sample: 100, ..Run::default() };
+    /// assert!(sampled.caveats()[0].starts_with("one resource in 100 is recorded"));
+    /// ```
+    #[must_use]
+    pub fn caveats(&self) -> Vec<String> {
+        let mut caveats = Vec::new();
+        if self.is_report {
+            caveats.push("a leak report has only what was live at its end: the peak, what was allocated in all and out-of-memory errors are not known".to_owned());
+        }
+        let sample = self.sample;
+        if sample > 1 && self.is_report {
+            caveats.push(format!(
+                "figures are estimates: one resource in {sample} was recorded"
+            ));
+        } else if sample > 1 {
+            caveats.push(format!(
+                "one resource in {sample} is recorded (sample={sample}): counts and bytes are those of the samples, not of the whole program"
+            ));
+        }
+        caveats
+    }
 }
 
 /// A kind of resource.
@@ -131,5 +165,7 @@ pub enum MarkKind {
         bytes: u64,
         /// An index of [`Run::sites`].
         site: u32,
+        /// An index of [`Run::names`].
+        thread: u32,
     },
 }

@@ -10,7 +10,7 @@ use crate::run::{MarkKind, Run};
 pub struct Overview<'r> {
     /// The moment that is shown.
     pub moment: Moment<'r>,
-    /// The peak of device memory.
+    /// The peak of device memory. Of a leak report it is not known, and this is what the report lists.
     pub peak: Peak,
     /// What was alive at the end.
     pub at_end: Amount,
@@ -18,7 +18,7 @@ pub struct Overview<'r> {
     pub device_bytes_at_end: u64,
     /// What the program did not free before its context ended.
     pub leaked: Amount,
-    /// All that was ever allocated.
+    /// All that was ever allocated. Of a leak report it is not known, and this is what the report lists.
     pub allocated: Amount,
     /// How many allocations failed for lack of memory.
     pub out_of_memory: u64,
@@ -40,7 +40,7 @@ impl<'r> Overview<'r> {
     pub fn new(run: &'r Run, at: At) -> Result<Self, ViewError> {
         let peak = peak(run);
         let moment = match at {
-            At::Peak => at_time(run, at, peak.time),
+            At::Peak if !run.is_report => at_time(run, at, peak.time),
             at => moment(run, at)?,
         };
         let (mut at_end, mut device_bytes_at_end) = (Amount::default(), 0_u64);

@@ -19,7 +19,7 @@ pub(crate) fn duration(nanoseconds: u64) -> String {
 }
 
 /// How many names of a list are shown.
-const LISTED: usize = 4;
+pub(crate) const LISTED: usize = 4;
 
 /// The first few of a list, and how many more there are.
 pub(crate) fn some<T>(items: &[T], word: impl Fn(&T) -> String) -> String {

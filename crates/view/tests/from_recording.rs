@@ -246,7 +246,11 @@ fn references_to_what_is_not_there_are_unknown_and_listed() {
     );
     assert_eq!(
         run.marks[0].kind,
-        MarkKind::OutOfMemory { bytes: 9, site: 0 }
+        MarkKind::OutOfMemory {
+            bytes: 9,
+            site: 0,
+            thread: 1
+        }
     );
 }
 

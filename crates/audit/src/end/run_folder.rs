@@ -8,7 +8,7 @@
 //! | `start` | process; only of the command's own child: the library is loaded |
 //! | `crate` | process: the cuguard crate in it uses the driver, and makes a report of its own |
 //! | `use` | process, command line: the process has used the driver |
-//! | `recording` | process, file: what the process allocates and frees is recorded there |
+//! | `recording` | process, file: what the process allocates and frees is recorded there. The cuguard crate writes it, too, with `crate` before it |
 //! | `end` | process, reason, lost bytes and count, reachable bytes and count, bytes and count destroyed with their context, number of growing call sites, number of refused allocations, sum in words |
 //!
 //! A report for standard error that is closed goes to the file `report-PROCESS`, and the command prints it.

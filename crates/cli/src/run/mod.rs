@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "sites"])]
     record: Option<PathBuf>,
 
-    /// The most bytes of a recording, such as 256MiB [default: no limit]
+    /// The most bytes of a recording, such as 256MiB; at least 1MiB [default: no limit]
     #[arg(long, value_name = "SIZE", requires = "record")]
     record_limit: Option<String>,
 

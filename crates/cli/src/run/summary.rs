@@ -85,14 +85,17 @@ impl Summary {
         summary
     }
 
-    /// Adds a file that exists: a program with the cuguard crate inside records by itself.
+    /// Adds a file that exists: a program with another version of the cuguard crate inside records by itself.
     pub(super) fn add_recording(&mut self, file: Option<&Path>) {
         let Some(file) = file.filter(|file| file.is_file()) else {
             return;
         };
-        let name = file.display().to_string();
-        if !self.recordings.contains(&name) {
-            self.recordings.push(name);
+        self.note_recording(file.display().to_string());
+    }
+
+    fn note_recording(&mut self, file: String) {
+        if !self.recordings.contains(&file) {
+            self.recordings.push(file);
         }
     }
 
@@ -103,7 +106,7 @@ impl Summary {
             match fields[..] {
                 ["start", _] => summary.is_loaded = true,
                 ["crate", _] => summary.has_crate = true,
-                ["recording", _, file] => summary.recordings.push(file.to_owned()),
+                ["recording", _, file] => summary.note_recording(file.to_owned()),
                 ["use", process, command] => {
                     if let Some(process) = summary.process(process) {
                         process.command = command.to_owned();

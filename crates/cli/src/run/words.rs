@@ -105,7 +105,12 @@ pub(super) fn compose(options: &Options, environment: Option<&OsStr>) -> Result<
         words.push("1".to_owned());
     }
     let text = words.join(",");
-    let (settings, _) = ReportSettings::parse(&text);
+    // Each word can be used, but not all of them together.
+    let (settings, problems) = ReportSettings::parse(&text);
+    if !problems.is_empty() {
+        let problems = problems.iter().map(ToString::to_string).collect();
+        return Err(Failure::Words { problems });
+    }
     let shared = (settings.file_of(1, 0) == settings.file_of(2, 0)).then(|| settings.file_of(1, 0));
     let file = shared.flatten();
     let pattern = words.iter().find(|word| name(word) == "file");

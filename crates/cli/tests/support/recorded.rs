@@ -81,12 +81,12 @@ pub fn child() {
             .map(|number| number.parse().expect("a script has numbers"))
             .collect();
         let what = match (&word[..1], numbers.as_slice()) {
-            ("a", [address, bytes, stack, label]) => What::Allocated {
+            ("a", [address, bytes, stack, label, stream @ ..]) => What::Allocated {
                 kind: 0,
                 address: *address,
                 bytes: *bytes,
                 stack: *stack as u32,
-                stream: 0,
+                stream: stream.first().copied().unwrap_or(0),
                 context: 1,
                 label: *label as u32,
             },
@@ -111,7 +111,7 @@ pub fn child() {
     note_exit(nanoseconds());
 }
 
-/// Records a script: `aADDRESS,BYTES,STACK,LABEL`, `fADDRESS` and `oBYTES`, with spaces between them. `test` is the
+/// Records a script: `aADDRESS,BYTES,STACK,LABEL` with a stream or without, `fADDRESS` and `oBYTES`, with spaces between them. `test` is the
 /// name of the test that calls [`child`].
 pub fn make(test: &str, file: &Path, rank: Option<u32>, script: &str) {
     let own = std::env::current_exe().expect("this program has a file");

@@ -19,6 +19,7 @@ pub(super) fn read(bytes: &[u8], until: u64) -> Result<Recording, ReadError> {
         dropped: raw.dropped,
         complete_from: raw.complete_from,
         lost: raw.lost,
+        sample: raw.sample,
         ..Recording::default()
     };
     let mut numbers = Numbers::default();

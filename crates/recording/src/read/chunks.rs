@@ -17,6 +17,7 @@ pub(super) struct Raw {
     pub(super) dropped: u64,
     pub(super) complete_from: u64,
     pub(super) lost: u64,
+    pub(super) sample: u32,
     pub(super) definitions: Vec<Definition>,
     pub(super) events: Vec<Event>,
     /// Names that things alive got: time, kind, address, label.
@@ -49,6 +50,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Raw, ReadError> {
         dropped: u64_at(bytes, header::DROPPED).unwrap_or_default(),
         complete_from: u64_at(bytes, header::COMPLETE_FROM).unwrap_or_default(),
         lost: u64_at(bytes, header::LOST).unwrap_or_default(),
+        sample: u32_at(bytes, header::SAMPLE).unwrap_or_default(),
         ..Raw::default()
     };
     match meta::decode(bytes) {

@@ -122,6 +122,8 @@ pub(super) struct ChunkFile {
     identity: (u64, u64),
     /// In the header.
     lost: &'static AtomicU64,
+    /// In the header.
+    sample: &'static AtomicU64,
     chunk_size: u64,
     limit: u64,
     policy: Policy,
@@ -145,6 +147,7 @@ impl ChunkFile {
         header[header::VERSION..][..4].copy_from_slice(&format::VERSION.to_le_bytes());
         header[..8].copy_from_slice(format::MAGIC);
         let (header, rest) = header.split_at_mut(header::LOST);
+        let (lost, sample) = rest.split_at_mut(header::SAMPLE - header::LOST);
         let identity = identity(&file)?;
         let descriptor: &'static AtomicI32 = Box::leak(Box::new(AtomicI32::new(file.as_raw_fd())));
         let inner = Inner {
@@ -169,7 +172,8 @@ impl ChunkFile {
             inner: Mutex::new(inner),
             descriptor,
             identity,
-            lost: mapped::counter(rest),
+            lost: mapped::counter(lost),
+            sample: mapped::counter(sample),
             chunk_size,
             limit: if options.limit == 0 {
                 u64::MAX
@@ -249,6 +253,11 @@ impl ChunkFile {
     /// Counts an event that could not be written.
     pub(super) fn lose_event(&self) {
         mapped::add(self.lost, 1);
+    }
+
+    /// Notes that one resource in this many is recorded, unless it is one in more already.
+    pub(super) fn note_sampling(&self, one_in: u32) {
+        mapped::raise(self.sample, one_in.into());
     }
 
     /// Releases the file in a forked child, which may live longer than this process: the next one that records would find

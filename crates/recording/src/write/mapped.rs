@@ -101,6 +101,12 @@ pub(super) fn add(counter: &AtomicU64, number: u64) {
     let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
 }
 
+/// Stores a number into a [`counter`], unless that has a larger one.
+pub(super) fn raise(counter: &AtomicU64, number: u64) {
+    let raise = |old: u64| Some(u64::from_le(old).max(number).to_le());
+    let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, raise);
+}
+
 /// Allocates a part of the file on the disk. A page without a block would end the process with `SIGBUS` when the disk is
 /// full; this fails instead.
 pub(super) fn allocate(file: &File, offset: u64, length: u64) -> io::Result<()> {

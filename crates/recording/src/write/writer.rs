@@ -108,6 +108,11 @@ impl Writer {
         self.file.lose_event();
     }
 
+    /// Notes that one resource in this many is recorded.
+    pub(crate) fn note_sampling(&self, one_in: u32) {
+        self.file.note_sampling(one_in);
+    }
+
     /// Whether it ended because of an error.
     pub(crate) fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Relaxed)

@@ -7,11 +7,11 @@ use cuguard_registry::{Fate, Group};
 use super::prepare::{FATES, Prepared};
 use super::process::{DUMP, Refused};
 use super::tables::Share;
-use crate::phrase::{count, list, list_some, printable};
+use crate::phrase::{count, list, list_some, printable, streams};
 use crate::rows::Row;
 use crate::size::ByteSize;
 use crate::symbols::Frame;
-use crate::words::{age, amount_of, description, in_columns, some, sum};
+use crate::words::{LISTED, age, amount_of, description, in_columns, some, sum};
 
 /// How many rows a table has at most.
 const TABLE: usize = 10;
@@ -274,15 +274,13 @@ impl Page<'_> {
     fn allocated_by(&mut self, group: &Group) {
         let mut parts = Vec::new();
         let threads = some(&group.threads, |name| printable(name).into_owned());
-        let streams = some(&group.streams, |stream| format!("{stream:#x}"));
-        for (noun, names, count) in [
-            ("thread", threads, group.threads.len()),
-            ("stream", streams, group.streams.len()),
-        ] {
-            if count != 0 {
-                let many = if count == 1 { "" } else { "s" };
-                parts.push(format!("{noun}{many} {names}"));
-            }
+        match group.threads.len() {
+            0 => {}
+            1 => parts.push(format!("thread {threads}")),
+            _ => parts.push(format!("threads {threads}")),
+        }
+        if !group.streams.is_empty() {
+            parts.push(streams(&group.streams, LISTED));
         }
         let (oldest, youngest) = (age(group.oldest), age(group.youngest));
         parts.push(match group.amount.count > 1 && oldest != youngest {

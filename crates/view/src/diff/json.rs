@@ -50,5 +50,6 @@ fn side(moment: &Moment<'_>) -> Value {
     side["count"] = moment.total.count.into();
     side["bytes"] = moment.total.bytes.into();
     side["device_bytes"] = moment.device_bytes.into();
+    side["caveats"] = moment.run.caveats().into();
     side
 }

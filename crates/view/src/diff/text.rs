@@ -27,6 +27,15 @@ impl Diff<'_> {
             count(new.count, "resource"),
             difference(i128::from(new.bytes) - i128::from(old.bytes)),
         );
+        let mut runs = vec![self.before.run];
+        if !std::ptr::eq(self.before.run, self.after.run) {
+            runs.push(self.after.run);
+        }
+        for run in runs {
+            for caveat in run.caveats() {
+                let _ = writeln!(page, "  {}: {caveat}", printable(&run.source));
+            }
+        }
         let shown = look
             .top
             .unwrap_or(self.changes.len())

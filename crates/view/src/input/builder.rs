@@ -50,6 +50,7 @@ impl<'b> Builder<'b> {
                 source: source.to_owned(),
                 sites: vec![CallSite::default()],
                 names: vec![String::new()],
+                is_report: true,
                 ..Run::default()
             },
             kinds: HashMap::new(),
@@ -81,12 +82,8 @@ impl<'b> Builder<'b> {
                 });
             }
         }
-        let sample = number(report, "sample");
-        if sample > 1 {
-            self.problem(format!(
-                "figures are estimates: one resource in {sample} was recorded"
-            ));
-        }
+        let sample = u32::try_from(number(report, "sample")).unwrap_or(u32::MAX);
+        self.run.sample = self.run.sample.max(sample);
         self.note_hidden(report, "leaks_not_shown");
     }
 

@@ -59,11 +59,13 @@ fn run(overview: &Overview<'_>, look: Look) -> Value {
         "started": seconds(run.started),
         "seconds": seconds(run.end),
         "exited": run.exited,
-        "peak": {
+        "sample": run.sample.max(1),
+        "caveats": run.caveats(),
+        "peak": (!run.is_report).then(|| json!({
             "seconds": seconds(overview.peak.time),
             "bytes": overview.peak.bytes,
             "device_bytes": overview.peak.device_bytes,
-        },
+        })),
         "end": {
             "seconds": seconds(run.end),
             "count": overview.at_end.count,
@@ -71,8 +73,8 @@ fn run(overview: &Overview<'_>, look: Look) -> Value {
             "device_bytes": overview.device_bytes_at_end,
         },
         "leaked": amount(overview.leaked),
-        "allocated": amount(overview.allocated),
-        "out_of_memory": out_of_memory(run, look.frames),
+        "allocated": (!run.is_report).then(|| amount(overview.allocated)),
+        "out_of_memory": (!run.is_report).then(|| out_of_memory(run, look.frames)),
         "contexts": contexts(run),
         "moment": {
             "at": moment.at.to_string(),
@@ -130,9 +132,14 @@ fn one(run: &Run, group: &Group, look: Look) -> Value {
 
 fn out_of_memory(run: &Run, frames: Frames) -> Value {
     let errors = run.marks.iter().filter_map(|mark| match mark.kind {
-        MarkKind::OutOfMemory { bytes, site } => Some(json!({
+        MarkKind::OutOfMemory {
+            bytes,
+            site,
+            thread,
+        } => Some(json!({
             "seconds": seconds(mark.time),
             "bytes": bytes,
+            "thread": run.names.get(thread as usize),
             "stack": site_stack(run, site, frames),
         })),
         _ => None,

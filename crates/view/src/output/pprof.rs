@@ -71,6 +71,10 @@ fn profile(moments: &[&Moment<'_>], frames: Frames) -> Profile {
         let comment = format!("{}: alive {}", moment.run.command, moment.words());
         let comment = builder.string(&comment);
         builder.profile.comment.push(comment);
+        for caveat in moment.run.caveats() {
+            let caveat = builder.string(&caveat);
+            builder.profile.comment.push(caveat);
+        }
     }
     if let Some(moment) = moments.first() {
         builder.profile.time_nanos = signed(moment.run.started.saturating_add(moment.time));

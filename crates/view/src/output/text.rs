@@ -9,11 +9,11 @@ use crate::by::By;
 use crate::group::{Group, group};
 use crate::look::UNKNOWN;
 use crate::look::{Frames, Look};
-use crate::run::{CallSite, Run};
+use crate::run::{CallSite, Mark, MarkKind, Run};
 use crate::stack_text::{columns, stack};
 use crate::summary::Overview;
-use crate::words::{self, duration, percent, some};
-use cuguard_report::phrase::{count, list, printable};
+use crate::words::{self, LISTED, duration, percent, some};
+use cuguard_report::phrase::{count, list, printable, streams};
 
 /// How many call sites are shown of a group that is no call site itself.
 const SITES: usize = 3;
@@ -33,7 +33,7 @@ const SITES: usize = 3;
 #[must_use]
 pub fn text(overview: &Overview<'_>, look: Look) -> String {
     let mut page = String::new();
-    header(&mut page, overview);
+    header(&mut page, overview, look.frames);
     let run = overview.moment.run;
     let groups = group(&overview.moment, look.by, look.frames);
     let shown = look.top.unwrap_or(groups.len()).min(groups.len());
@@ -59,7 +59,7 @@ pub fn text(overview: &Overview<'_>, look: Look) -> String {
     page
 }
 
-fn header(page: &mut String, overview: &Overview<'_>) {
+fn header(page: &mut String, overview: &Overview<'_>, frames: Frames) {
     let run = overview.moment.run;
     let command = match run.command.as_str() {
         "" => String::new(),
@@ -75,6 +75,9 @@ fn header(page: &mut String, overview: &Overview<'_>) {
         "cuguard: {title}{command}, {end} after {}",
         duration(run.end)
     );
+    for caveat in run.caveats() {
+        let _ = writeln!(page, "  {caveat}");
+    }
     let peak = overview.peak;
     let (what, bytes) = match peak.device_bytes {
         0 => ("host memory", peak.bytes),
@@ -84,24 +87,28 @@ fn header(page: &mut String, overview: &Overview<'_>) {
         0 => overview.at_end.bytes,
         _ => overview.device_bytes_at_end,
     };
-    let _ = writeln!(
-        page,
-        "  {what}: peak {} after {}, at the end {}",
-        ByteSize(bytes),
-        duration(peak.time),
-        ByteSize(at_end),
-    );
-    let allocated = overview.allocated;
-    let _ = write!(
-        page,
-        "  allocated {} in {}",
-        ByteSize(allocated.bytes),
-        count(allocated.count, "allocation"),
-    );
-    match overview.out_of_memory {
-        0 => page.push('\n'),
-        errors => {
-            let _ = writeln!(page, "; {}", count(errors, "out-of-memory error"));
+    if run.is_report {
+        let _ = writeln!(page, "  {what}: at the end {}", ByteSize(at_end));
+    } else {
+        let _ = writeln!(
+            page,
+            "  {what}: peak {} after {}, at the end {}",
+            ByteSize(bytes),
+            duration(peak.time),
+            ByteSize(at_end),
+        );
+        let allocated = overview.allocated;
+        let _ = write!(
+            page,
+            "  allocated {} in {}",
+            ByteSize(allocated.bytes),
+            count(allocated.count, "allocation"),
+        );
+        match overview.out_of_memory {
+            0 => page.push('\n'),
+            errors => {
+                let _ = writeln!(page, "; {}", count(errors, "out-of-memory error"));
+            }
         }
     }
     let leaked = overview.leaked;
@@ -114,6 +121,9 @@ fn header(page: &mut String, overview: &Overview<'_>) {
         );
     }
     let moment = &overview.moment;
+    if let Some(mark) = moment.out_of_memory() {
+        failed_request(page, run, mark, frames);
+    }
     let alive = match moment.alive.len() {
         0 => "nothing".to_owned(),
         _ => amounts(run, &by_kind(overview)),
@@ -123,6 +133,33 @@ fn header(page: &mut String, overview: &Overview<'_>) {
         _ => "not freed",
     };
     let _ = writeln!(page, "\n{verb} {}: {alive}", moment.words());
+}
+
+/// The allocation that failed: `no memory for 1 GiB, after 8.21 s, thread main`, and its stack trace.
+fn failed_request(page: &mut String, run: &Run, mark: &Mark, frames: Frames) {
+    let MarkKind::OutOfMemory {
+        bytes,
+        site,
+        thread,
+    } = mark.kind
+    else {
+        return;
+    };
+    let thread = match name(run, thread) {
+        "" => String::new(),
+        thread => format!(", thread {}", printable(thread)),
+    };
+    let (bytes, after) = (ByteSize(bytes), duration(mark.time));
+    let _ = writeln!(
+        page,
+        "\nfailed: an allocation of {bytes}, after {after}{thread}"
+    );
+    let unknown = CallSite::default();
+    stack(
+        page,
+        run.sites.get(site as usize).unwrap_or(&unknown),
+        frames,
+    );
 }
 
 fn by_kind(overview: &Overview<'_>) -> Vec<(u8, Amount)> {
@@ -190,15 +227,12 @@ fn origin(run: &Run, group: &Group) -> String {
     let threads = some(&group.threads, |thread| {
         printable(name(run, *thread)).into_owned()
     });
-    let streams = some(&group.streams, |stream| format!("{stream:#x}"));
-    for (noun, names, count) in [
-        ("thread", threads, group.threads.len()),
-        ("stream", streams, group.streams.len()),
-    ] {
-        if !names.is_empty() {
-            let many = if count == 1 { "" } else { "s" };
-            let _ = write!(line, "{noun}{many} {names}, ");
-        }
+    if !threads.is_empty() {
+        let many = if group.threads.len() == 1 { "" } else { "s" };
+        let _ = write!(line, "thread{many} {threads}, ");
+    }
+    if !group.streams.is_empty() {
+        let _ = write!(line, "{}, ", streams(&group.streams, LISTED));
     }
     let (oldest, youngest) = (duration(group.oldest), duration(group.youngest));
     match oldest == youngest {

@@ -12,6 +12,8 @@
 use std::collections::HashMap;
 use std::io;
 
+use cuguard_report::phrase::stream;
+
 use super::column::{Columns, pack};
 use super::head::{self, Head};
 use super::order::{NEVER, Order};
@@ -122,6 +124,8 @@ pub(super) fn blob(
         marks,
         opens,
         problems: &run.problems,
+        caveats: run.caveats(),
+        is_report: run.is_report,
         left_out: kept.left_out,
         allocations: chosen.len(),
         leaked: leaked.len(),
@@ -146,11 +150,11 @@ struct Streams {
 impl Streams {
     fn index(&mut self, handle: u64) -> u64 {
         if self.names.is_empty() {
-            self.names.push("none".into());
+            self.names.push("no stream".into());
             self.numbers.insert(0, 0);
         }
         *self.numbers.entry(handle).or_insert_with(|| {
-            self.names.push(format!("{handle:#x}"));
+            self.names.push(stream(handle));
             self.names.len() as u64 - 1
         })
     }

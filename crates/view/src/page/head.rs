@@ -31,6 +31,9 @@ pub(super) struct Head<'a> {
     /// The time and the position at which the page opens; none: at the peak.
     pub(super) opens: Option<(u64, i64)>,
     pub(super) problems: &'a [String],
+    pub(super) caveats: Vec<String>,
+    /// Without history: the peak and what was allocated are not known.
+    pub(super) is_report: bool,
     pub(super) left_out: LeftOut,
     /// How many allocations the columns have.
     pub(super) allocations: usize,
@@ -78,7 +81,7 @@ pub(super) fn marks(run: &Run, position: impl Fn(u64) -> i64) -> Vec<HeadMark> {
                 MarkKind::ContextEnded { context } => {
                     (head.what, head.context) = ("ended", context)
                 }
-                MarkKind::OutOfMemory { bytes, site } => {
+                MarkKind::OutOfMemory { bytes, site, .. } => {
                     (head.what, head.bytes, head.site) = ("oom", bytes.min(MAX_SAFE), site);
                 }
             }

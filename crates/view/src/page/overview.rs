@@ -17,6 +17,8 @@ pub(super) struct Overview {
     pub(super) command: String,
     pub(super) source: String,
     pub(super) end: u64,
+    /// Without history: the peak and the allocations are those that the report lists.
+    pub(super) is_report: bool,
     pub(super) peak: u64,
     pub(super) peak_time: u64,
     pub(super) allocations: u64,
@@ -44,6 +46,7 @@ impl Overview {
             command: run.command.clone(),
             source: run.source.clone(),
             end: run.end,
+            is_report: run.is_report,
             peak: if peak.device_bytes > 0 {
                 peak.device_bytes
             } else {

@@ -229,6 +229,55 @@ fn a_million_events_fit() {
 }
 
 #[test]
+fn a_page_of_samples_says_so() {
+    let Some(mut browser) = start("a_page_of_samples_says_so") else {
+        return;
+    };
+    for (sample, notices) in [(0, 0), (100, 1)] {
+        let run = Run {
+            sample,
+            ..runs::small()
+        };
+        browser.open(&html(std::slice::from_ref(&run)));
+        let shown = "document.querySelectorAll('[data-notice=caveat]').length";
+        assert_eq!(browser.number(shown), f64::from(notices));
+    }
+    let notice = browser.text("document.querySelector('[data-notice=caveat]').textContent");
+    assert!(
+        notice.starts_with("Note: one resource in 100 is recorded (sample=100): "),
+        "{notice}"
+    );
+    browser.assert_silent();
+}
+
+#[test]
+fn a_page_of_a_leak_report_has_no_history() {
+    let Some(mut browser) = start("a_page_of_a_leak_report_has_no_history") else {
+        return;
+    };
+    let mut report = runs::small();
+    report.is_report = true;
+    report.marks.clear();
+    for allocation in &mut report.allocations {
+        allocation.end = FOREVER;
+    }
+    browser.open(&html(std::slice::from_ref(&report)));
+    for figure in ["peak", "allocated", "oom"] {
+        let tile = format!("document.querySelector('[data-figure={figure}]').textContent");
+        let tile = browser.text(&tile);
+        assert!(tile.contains("not known"), "{figure}: {tile}");
+    }
+    let words = browser.text("document.getElementById('words').textContent");
+    assert!(!words.contains("peak"), "{words}");
+    let title = browser.text("document.getElementById('moment-title').textContent");
+    assert!(!title.contains("peak"), "{title}");
+    browser.open(&html(&[report.clone(), report]));
+    let ranks = browser.text("document.getElementById('ranks').textContent");
+    assert!(!ranks.to_lowercase().contains("peak"), "{ranks}");
+    browser.assert_silent();
+}
+
+#[test]
 fn beyond_the_limit_the_page_says_what_is_left_out() {
     let mut run = runs::many(20_000);
     // Some of what is left out is host memory, some has no bytes.

@@ -102,7 +102,7 @@ class App {
     });
     const { peak, ooms } = this.facts;
     const quick = [
-      el("button", { type: "button", class: "quiet", data: { moment: "peak" }, onclick: () => this.setMoment(this.peak.position) }, "Peak"),
+      ...(this.run.is_report ? [] : [el("button", { type: "button", class: "quiet", data: { moment: "peak" }, onclick: () => this.setMoment(this.peak.position) }, "Peak")]),
       ...ooms.slice(0, 3).map((mark, index) => el("button", { type: "button", class: "quiet", data: { moment: `oom-${index}` }, onclick: () => this.setMoment(mark.position, mark.time) },
         ooms.length === 1 ? "Out of memory" : `Out of memory ${index + 1}`)),
       el("button", { type: "button", class: "quiet", data: { moment: "end" }, onclick: () => this.setMoment(this.run.events - 1, this.timeline.end()) }, this.run.exited ? "Exit" : "End"),
@@ -117,7 +117,7 @@ class App {
     const bytes = sumBytes(this.run, this.alive);
     const failed = this.facts.ooms.find((mark) => mark.position === this.position && mark.time === this.time);
     const name = failed ? " · out of memory"
-      : this.position === this.peak.position && this.position >= 0 ? " · the peak"
+      : this.position === this.peak.position && this.position >= 0 && !this.run.is_report ? " · the peak"
       : this.position === this.run.events - 1 && this.time >= this.run.end ? (this.run.exited ? " · exit" : " · the end") : "";
     this.heading.replaceChildren(`At ${formatTime(this.time, this.run.end / 1e4)}${name}`,
       el("span", { class: "moment-figure", data: { figure: "moment", value: String(bytes), count: String(this.alive.length), position: String(this.position), time: String(this.time) } },

@@ -84,7 +84,7 @@ function makeGrouping(run, by) {
     case "label": return { keys: run.label, name: (key) => run.names[key] || "no label" };
     case "thread": return { keys: run.thread, name: (key) => run.names[key] || "unnamed thread" };
     case "kind": return { keys: run.kind, name: (key) => named(run.kinds[key]?.name) };
-    case "stream": return { keys: run.stream, name: (key) => (key ? `stream ${run.streams[key]}` : "no stream") };
+    case "stream": return { keys: run.stream, name: (key) => run.streams[key] };
     case "size": return {
       keys: Uint8Array.from(run.bytes, (bytes) => (bytes ? Math.floor(Math.log2(bytes)) + 1 : 0)),
       name: (key) => (key ? `${formatBytes(2 ** (key - 1))} to ${formatBytes(2 ** key)}` : "no bytes"),

@@ -28,24 +28,26 @@ function renderRanks(app) {
   const typical = median(runs.map((run) => run.peak));
   const most = Math.max(...runs.map((run) => run.peak), 1);
   const [first] = ordered;
+  // Of leak reports the memory that they list is compared.
+  const isPeak = !runs.every((run) => run.is_report);
   const sentence = first.difference === 0
-    ? `The peaks of all ${runs.length} runs are equal.`
-    : `${runName(first.run, first.number)} differs most: its peak is ${formatBytes(Math.abs(Math.round(first.difference)))} ${first.difference > 0 ? "above" : "below"} the median of ${formatBytes(Math.round(typical))}.`;
+    ? `${isPeak ? "The peaks" : "The live memory"} of all ${runs.length} runs ${isPeak ? "are" : "is"} equal.`
+    : `${runName(first.run, first.number)} differs most: its ${isPeak ? "peak" : "live memory"} is ${formatBytes(Math.abs(Math.round(first.difference)))} ${first.difference > 0 ? "above" : "below"} the median of ${formatBytes(Math.round(typical))}.`;
   section.replaceChildren(
     el("div", { class: "card-head" }, el("h2", {}, `${runs.length} runs side by side`)),
     el("p", { class: "words", id: "rank-words" }, sentence),
     el("div", { class: "scroll" }, el("table", { class: "plain ranks", id: "rank-table" },
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Run"), el("th", { scope: "col" }, "Device memory over time"),
-        ...["Peak", "Against the median", "Not freed", "Allocations", "Out of memory"].map((title) => el("th", { scope: "col", class: "number" }, title)))),
+        ...[isPeak ? "Peak" : "Live", "Against the median", "Not freed", "Allocations", "Out of memory"].map((title) => el("th", { scope: "col", class: "number" }, title)))),
       el("tbody", {}, ...ordered.map(({ run, number, difference }) => el("tr", {
         class: number === app.number ? "row chosen" : "row", data: { run: String(number), peak: String(run.peak) }, onclick: () => app.openRun(number),
       },
         el("td", {}, el("button", { type: "button", class: "expand" }, el("span", { class: "where" }, el("span", { class: "name" }, runName(run, number)), el("span", { class: "place" }, `pid ${run.pid}`)))),
         // One scale for all, so that heights can be compared.
         el("td", {}, sparkline(run.curve, 180, 28, most)),
-        el("td", { class: "number strong" }, formatBytes(run.peak)),
+        el("td", { class: "number strong" }, run.is_report && isPeak ? "not known" : formatBytes(run.peak)),
         el("td", { class: "number" }, differenceText(difference, typical)),
         el("td", { class: "number" }, run.alive ? `${formatBytes(run.alive_bytes)} (${formatCount(run.alive)})` : "–"),
-        el("td", { class: "number" }, formatCount(run.allocations)),
-        el("td", { class: "number" }, run.out_of_memory ? formatCount(run.out_of_memory) : "–")))))));
+        el("td", { class: "number" }, run.is_report ? "not known" : formatCount(run.allocations)),
+        el("td", { class: "number" }, run.is_report ? "not known" : run.out_of_memory ? formatCount(run.out_of_memory) : "–")))))));
 }

@@ -55,19 +55,19 @@ function renderSummary(app) {
     el("h1", {}, run.command || run.source || "Recording"),
     el("p", { class: "origin" }, originOf(run)),
     el("div", { class: "tiles" },
-      tile("peak", `Peak of ${memory.toLowerCase()}`, formatBytes(facts.peak.bytes), facts.peak.bytes,
+      run.is_report ? tile("peak", `Peak of ${memory.toLowerCase()}`, "not known", "", "a leak report has no history") : tile("peak", `Peak of ${memory.toLowerCase()}`, formatBytes(facts.peak.bytes), facts.peak.bytes,
         facts.peak.position < 0 ? "nothing was allocated" : `at ${formatTime(timeAt(run, facts.peak.position))}`, () => app.jump(facts.peak.position)),
       tile("leaked", run.exited ? (facts.leaks.ended.length ? "Not freed" : "Not freed at exit") : (facts.leaks.ended.length ? "Not freed or alive at the end" : "Alive at the end"), formatBytes(sumBytes(run, facts.leaks.allocations)),
         sumBytes(run, facts.leaks.allocations), plural(facts.leaks.allocations.length, "resource"), () => byId("leaks").scrollIntoView(),
         (run.exited ? facts.leaks.allocations : facts.leaks.ended).length > 0),
-      tile("allocated", facts.scope === "device" ? "Device memory allocated" : "Memory allocated", formatBytes(facts.allocated), facts.allocated,
-        plural(facts.count, "allocation")),
-      tile("wasted", "Wasted at the peak", formatPercent(facts.pages.wasted, facts.pages.wasted + facts.pages.used), facts.pages.wasted,
+      run.is_report ? tile("allocated", `${memory} allocated`, "not known", "", "a leak report has no history")
+        : tile("allocated", `${memory} allocated`, formatBytes(facts.allocated), facts.allocated, plural(facts.count, "allocation")),
+      tile("wasted", run.is_report ? "Wasted in the report" : "Wasted at the peak", formatPercent(facts.pages.wasted, facts.pages.wasted + facts.pages.used), facts.pages.wasted,
         facts.pages.pages ? `${formatBytes(facts.pages.wasted)} in ${plural(facts.pages.pages, "page")}` : "no pages", () => {
           app.jump(facts.peak.position);
           app.showTab("map");
         }),
-      tile("oom", "Out of memory", formatCount(facts.ooms.length), facts.ooms.length,
+      run.is_report ? tile("oom", "Out of memory", "not known", "", "a leak report has no history") : tile("oom", "Out of memory", formatCount(facts.ooms.length), facts.ooms.length,
         facts.ooms.length ? `first at ${formatTime(facts.ooms[0].time)}` : "no allocation failed",
         facts.ooms.length ? () => app.jump(facts.ooms[0].position, facts.ooms[0].time) : null, facts.ooms.length > 0)),
     el("p", { class: "words", id: "words" }, ...words(run, facts)),
@@ -95,7 +95,7 @@ function words(run, facts) {
   if (!run.count) return ["Nothing was allocated while the program was recorded."];
   const memory = facts.scope === "device" ? "Device memory" : "Memory";
   const text = [];
-  if (facts.peak.position >= 0) {
+  if (facts.peak.position >= 0 && !run.is_report) {
     const top = facts.atPeak[0];
     text.push(`${memory} peaked at `, strong(formatBytes(facts.peak.bytes)), ` after ${formatTime(timeAt(run, facts.peak.position))}; `,
       `${formatPercent(top.bytes, facts.peak.bytes)} of it was allocated by `, ...siteWords(run, top.key), ". ");
@@ -115,7 +115,7 @@ function words(run, facts) {
       ` at ${formatTime(first.time)} in `, ...siteWords(run, first.site), ". ");
   }
   if (pages.wasted > 0.25 * (pages.used + pages.wasted)) {
-    text.push(`At the peak ${formatPercent(pages.wasted, pages.used + pages.wasted)} of the 2 MiB pages in use was wasted: memory is fragmented. `);
+    text.push(`${run.is_report ? "In the report" : "At the peak"} ${formatPercent(pages.wasted, pages.used + pages.wasted)} of the 2 MiB pages in use was wasted: memory is fragmented. `);
   }
   const [suspect] = growthSuspects(run);
   if (suspect) {
@@ -126,7 +126,7 @@ function words(run, facts) {
 
 /// What the page does not have: the reader must know before drawing conclusions.
 function notices(run) {
-  const list = [];
+  const list = run.caveats.map((caveat) => el("p", { class: "notice", data: { notice: "caveat" } }, `Note: ${caveat}.`));
   if (run.left_out.count) {
     list.push(el("p", { class: "notice", data: { notice: "left-out" } },
       `${plural(run.left_out.count, "short-lived small allocation")} (${formatBytes(run.left_out.bytes)} in total, alive for at most ${formatTime(run.left_out.longest)}) `,

@@ -42,7 +42,8 @@ function growthSuspects(run) {
 }
 
 function findSuspects(run) {
-  if (run.count < 10) return [];
+  // A leak report does not have what was freed.
+  if (run.count < 10 || run.is_report) return [];
   const { samples, from, to } = samplesBySite(run);
   const middle = samples[SAMPLES / 2 - 1];
   const end = samples[SAMPLES - 1];

@@ -246,7 +246,7 @@ class Timeline {
     for (const mark of run.marks) {
       if (mark.what === "oom") marks.push({ ...mark, text: `out of memory: ${formatBytes(mark.bytes)}`, sign: "✕" });
     }
-    if (peak.position >= 0) {
+    if (peak.position >= 0 && !run.is_report) {
       marks.push({ what: "peak", time: timeAt(run, peak.position), position: peak.position, text: `peak ${formatBytes(peak.bytes)}`, sign: "▲" });
     }
     for (const mark of run.marks) {

@@ -56,6 +56,7 @@ pub fn small() -> Run {
     b.mark(MarkKind::OutOfMemory {
         bytes: 4096 * MIB,
         site: grid,
+        thread: 0,
     });
     b.pass(10 * MILLISECOND);
     b.free(first);
@@ -101,6 +102,7 @@ pub fn hostile() -> Run {
     b.mark(MarkKind::OutOfMemory {
         bytes: u64::MAX,
         site: 0,
+        thread: 0,
     });
     b.finish()
 }
@@ -273,6 +275,7 @@ pub fn training(steps: u32, leaks: bool) -> Run {
         b.mark(MarkKind::OutOfMemory {
             bytes: 2048 * MIB,
             site: logits,
+            thread: 0,
         });
         b.pass(60 * MILLISECOND);
     }
@@ -350,6 +353,7 @@ pub fn fragmented() -> Run {
     b.mark(MarkKind::OutOfMemory {
         bytes: 512 * MIB,
         site: batch,
+        thread: 0,
     });
     b.pass(100 * MILLISECOND);
     for allocation in large.into_iter().chain(small) {

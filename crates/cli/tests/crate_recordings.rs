@@ -1,0 +1,240 @@
+//! Recordings and leak reports of a program that uses the cuguard crate, on the simulated driver, and what `cuguard report` shows of
+//! them. The program is this test program.
+
+#[path = "support/recorded.rs"]
+mod recorded;
+#[path = "support/reporting.rs"]
+mod reporting;
+mod support;
+
+use std::process::{Command, Output};
+
+use cuguard::Level;
+use cuguard::prelude::*;
+use cuguard::report::ReportSettings;
+use reporting::{Folder, refused, shown};
+use serde_json::Value;
+
+/// The file that the program itself records into.
+const FILE: &str = "CUGUARD_TEST_FILE";
+const CHILD: &str = "CUGUARD_TEST_CHILD";
+
+/// Child processes record here, in other ways than through the crate.
+#[test]
+fn record_child() {
+    recorded::child();
+}
+
+/// The program. Without the variable this is no test.
+#[test]
+fn program() {
+    let Ok(part) = std::env::var(CHILD) else {
+        return;
+    };
+    let builder = Context::builder();
+    let context = match part.as_str() {
+        "counts" => builder.level(Level::Counts).report(
+            ReportSettings::off()
+                .record(&std::env::var(FILE).unwrap())
+                .unwrap(),
+        ),
+        "silent" => builder.report(
+            ReportSettings::silent()
+                .record(&std::env::var(FILE).unwrap())
+                .unwrap(),
+        ),
+        _ => builder,
+    };
+    let context = context.build().unwrap();
+    match part.as_str() {
+        "many" | "counts" | "silent" => {
+            let buffer = |_| DeviceBuffer::<u8>::zeroed(&context, 4096).unwrap();
+            drop((0..500).map(buffer).collect::<Vec<_>>());
+        }
+        "leaks" => {
+            for _ in 0..200 {
+                std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 4096).unwrap());
+            }
+        }
+        other => panic!("{other:?} is no part of this program"),
+    }
+}
+
+/// Runs the program with these words of `LEAK_REPORT`.
+fn run(folder: &Folder, part: &str, words: &str) -> Output {
+    let own = std::env::current_exe().expect("this program has a file");
+    let mut command = Command::new(own);
+    command.args(["program", "--exact", "--nocapture"]);
+    command.env(CHILD, part).env("LEAK_REPORT", words);
+    command.env(FILE, folder.path("own.cgr"));
+    command.env("CUGUARD_DRIVER", "sim").env_remove("RANK");
+    command.output().expect("the test program can be started")
+}
+
+/// Runs the program, which succeeds. Returns the recording, and what is on standard error.
+fn record(folder: &Folder, part: &str, words: &str) -> (String, String) {
+    let file = folder.path("run.cgr");
+    let output = run(folder, part, &format!("record,file={file},{words}"));
+    assert!(output.status.success(), "{output:?}");
+    (file, String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+fn json(arguments: &[&str]) -> Value {
+    serde_json::from_str(&shown(arguments)).expect("it is JSON")
+}
+
+#[test]
+fn samples_are_called_samples() {
+    const CAVEAT: &str = "one resource in 7 is recorded (sample=7): counts and bytes are those of the samples, not of the whole program";
+    let folder = Folder::new("samples");
+    let (file, _) = record(&folder, "many", "sample=7");
+    let recording = cuguard_recording::Recording::open(&file).unwrap();
+    assert_eq!(recording.sample, 7);
+    let text = shown(&["report", &file]);
+    let before = text.find(CAVEAT).unwrap_or_else(|| panic!("{text}"));
+    assert!(before < text.find("peak").unwrap(), "{text}");
+    let run = &json(&["report", &file, "--json"])["runs"][0];
+    assert_eq!(
+        (&run["sample"], &run["caveats"][0]),
+        (&7.into(), &CAVEAT.into())
+    );
+    let text = shown(&["report", &file, &file]);
+    assert!(text.contains(&format!("{file}: {CAVEAT}\n")), "{text}");
+    let arguments = ["diff", &file, "--at-a", "0%", "--at-b", "50%"];
+    let text = shown(&arguments);
+    assert_eq!(text.matches(CAVEAT).count(), 1, "{text}");
+    let diff = json(&[&arguments[..], &["--json"]].concat());
+    assert_eq!(diff["before"]["caveats"][0], CAVEAT);
+
+    let (file, _) = record(&folder, "many", "sample=1");
+    let text = shown(&["report", &file]);
+    assert!(
+        text.contains("allocated 1.95 MiB in 500 allocations"),
+        "{text}"
+    );
+    assert!(!text.contains("sample"), "{text}");
+    let run = &json(&["report", &file, "--json"])["runs"][0];
+    assert_eq!(
+        (&run["sample"], &run["caveats"]),
+        (&1.into(), &Vec::<Value>::new().into())
+    );
+}
+
+#[test]
+fn a_limit_below_a_mebibyte_is_refused() {
+    let folder = Folder::new("limit");
+    let words = ["record-limit=64K", "record-limit=1048575"];
+    for word in words {
+        let (_, stderr) = record(&folder, "many", word);
+        let value = word.split_once('=').unwrap().1;
+        let line = format!(
+            "cannot use {word:?}: {value:?} is not a size of at least 1 MiB, in bytes, or with K, M or G: 256MiB\n"
+        );
+        assert!(stderr.contains(&line), "{stderr}");
+        let file = folder.path("refused.cgr");
+        let options = [
+            "run",
+            "--record",
+            &file,
+            "--record-limit",
+            value,
+            "--",
+            "true",
+        ];
+        let (code, stderr) = refused(&options);
+        assert_eq!(code, 2, "{stderr}");
+        assert!(stderr.contains(&line), "{stderr}");
+    }
+    let (file, stderr) = record(&folder, "many", "record-limit=1MiB");
+    assert!(!stderr.contains("record-limit"), "{stderr}");
+    assert!(std::fs::metadata(file).unwrap().len() <= 1 << 20);
+}
+
+#[test]
+fn a_recording_without_allocations_is_refused() {
+    const WORD: &str = "cannot use \"level=counts\": a recording needs call sites; beside record, level is one of sites, stacks\n";
+    let folder = Folder::new("counts");
+    let (file, stderr) = record(&folder, "many", "level=counts");
+    assert!(stderr.contains(WORD), "{stderr}");
+    let text = shown(&["report", &file]);
+    assert!(text.contains(" in 500 allocations\n"), "{text}");
+
+    let file = folder.path("refused.cgr");
+    let mut command = support::cuguard("sim", &["run", "--record", &file, "--", "true"]);
+    let output = command.env("LEAK_REPORT", "level=counts").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains(WORD), "{stderr}");
+
+    // Neither setting is wrong by itself.
+    let output = run(&folder, "counts", "");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let line = format!(
+        "cuguard: a context has level counts: its resources are not in the recording {}; levels sites and stacks record them\n",
+        folder.path("own.cgr")
+    );
+    assert_eq!(stderr.matches(&line).count(), 1, "{stderr}");
+}
+
+/// The audit library does not see the simulated GPU of a program that uses the crate.
+#[test]
+fn a_run_that_is_recorded_used_cuda() {
+    let folder = Folder::new("run");
+    let own = std::env::current_exe().expect("this program has a file");
+    for name in ["run.cgr", "run-%p.cgr"] {
+        let file = folder.path(name);
+        let mut command = support::cuguard("sim", &["run", "--record", &file, "--"]);
+        command
+            .arg(&own)
+            .args(["program", "--exact", "--nocapture"]);
+        let output = command.env(CHILD, "many").output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        if stderr.contains("this build of cuguard has no audit library") {
+            return println!("not run: {stderr}");
+        }
+        assert!(output.status.success(), "{stderr}");
+        assert!(!stderr.contains("no process used CUDA"), "{stderr}");
+        let mut files = stderr
+            .lines()
+            .filter_map(|line| line.split_once("recording in "));
+        let (before, recorded) = files.next().unwrap_or_else(|| panic!("{stderr}"));
+        assert_eq!((before, files.next()), ("cuguard run: ", None), "{stderr}");
+        let text = shown(&["report", recorded]);
+        assert!(text.contains(" in 500 allocations\n"), "{text}");
+    }
+}
+
+#[test]
+fn the_file_of_the_recording_is_printed() {
+    let folder = Folder::new("printed");
+    let (file, stderr) = record(&folder, "many", "text");
+    let line = format!("cuguard: recording in {file}\n");
+    assert!(stderr.ends_with(&line), "{stderr}");
+    assert_eq!(stderr.matches(&line).count(), 1, "{stderr}");
+
+    let output = run(&folder, "silent", "");
+    assert!(std::fs::exists(folder.path("own.cgr")).unwrap());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.contains("recording in"), "{stderr}");
+    std::fs::remove_file(folder.path("own.cgr")).unwrap();
+    // Everything is off.
+    let output = run(&folder, "counts", "0");
+    assert!(!std::fs::exists(folder.path("own.cgr")).unwrap());
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("recording in"));
+}
+
+#[test]
+fn a_sampled_leak_report_is_an_estimate() {
+    let folder = Folder::new("estimate");
+    let report = folder.path("leaks.json");
+    let output = run(&folder, "leaks", &format!("json,file={report},sample=7"));
+    assert!(output.status.success(), "{output:?}");
+    let caveat = "figures are estimates: one resource in 7 was recorded";
+    let text = shown(&["report", &report]);
+    assert!(text.contains(&format!("\n  {caveat}\n")), "{text}");
+    let run = &json(&["report", &report, "--json"])["runs"][0];
+    assert_eq!(
+        (&run["sample"], &run["caveats"][1]),
+        (&7.into(), &caveat.into())
+    );
+}
