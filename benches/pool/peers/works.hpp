@@ -336,6 +336,7 @@ void fill(const Options &options, const std::string &name) {
 template <class Adaptor>
 void free_while_busy(const Options &options, const std::string &name) {
     std::ifstream file(options.kernels + "/spin.ptx");
+    if (!file) throw Refused("cannot read " + options.kernels + "/spin.ptx");
     std::stringstream text;
     text << file.rdbuf();
     CUmodule module;
