@@ -43,14 +43,47 @@ pub(super) fn search(scan: &Scan<'_>, crew: &Crew, mut room: u64) -> (bool, u64)
 pub(super) fn room() -> u64 {
     let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let host = field(&host, "MemAvailable:").unwrap_or(0) << 10;
-    let group = fs::read_to_string("/proc/thread-self/cgroup").unwrap_or_default();
-    let group = group.lines().find_map(|line| line.strip_prefix("0::/"));
-    let group = group.and_then(|group| left_in_group(Path::new("/sys/fs/cgroup"), group));
+    let groups = fs::read_to_string("/proc/thread-self/cgroup").unwrap_or_default();
+    let group = left_in_groups(Path::new("/sys/fs/cgroup"), &groups);
     group.unwrap_or(u64::MAX).min(host) / 2
 }
 
-/// What a control group, and those around it, may still use: the driver counts these pages there. `None` without a limit.
-fn left_in_group(root: &Path, group: &str) -> Option<u64> {
+/// What the control groups in `/proc/thread-self/cgroup`, and those around them, may still use: the driver counts these
+/// pages there. Version 2 has one line `0::/path`, version 1 a line `4:memory:/path`. `None` without a limit.
+fn left_in_groups(mount: &Path, groups: &str) -> Option<u64> {
+    let left = |line: &str| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        let group = group.trim_start_matches('/');
+        if controllers.is_empty() {
+            return left_in_group(mount, group, &VERSION_2);
+        }
+        let mut controllers = controllers.split(',');
+        let has_memory = controllers.any(|controller| controller == "memory");
+        has_memory.then(|| left_in_group(&mount.join("memory"), group, &VERSION_1))?
+    };
+    groups.lines().filter_map(left).min()
+}
+
+/// What a version of control groups calls its files, and a line of `memory.stat`.
+struct Version {
+    limit: &'static str,
+    used: &'static str,
+    files: &'static str,
+}
+
+const VERSION_1: Version = Version {
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    // The line without `total_` does not count the groups below.
+    files: "total_inactive_file",
+};
+const VERSION_2: Version = Version {
+    limit: "memory.max",
+    used: "memory.current",
+    files: "inactive_file",
+};
+
+fn left_in_group(root: &Path, group: &str, version: &Version) -> Option<u64> {
     let group = root.join(group);
     let groups = group
         .ancestors()
@@ -58,11 +91,11 @@ fn left_in_group(root: &Path, group: &str) -> Option<u64> {
     let left = groups.filter_map(|group| {
         let read = |name: &str| fs::read_to_string(group.join(name)).ok();
         let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
-        // "max" is no limit.
-        let limit = number("memory.max")?;
+        // Without a limit, version 2 has the word `max` and version 1 a number beyond any host.
+        let limit = number(version.limit)?;
         // Files that were read are dropped from memory when it is needed.
-        let files = read("memory.stat").and_then(|stat| field(&stat, "inactive_file"));
-        let used = number("memory.current").unwrap_or(limit);
+        let files = read("memory.stat").and_then(|stat| field(&stat, version.files));
+        let used = number(version.used).unwrap_or(limit);
         Some(limit.saturating_sub(used.saturating_sub(files.unwrap_or(0))))
     });
     left.min()
@@ -101,13 +134,39 @@ mod tests {
             let stat = format!("anon 7\ninactive_file {files}\nactive_file 9\n");
             fs::write(group.join("memory.stat"), stat).unwrap();
         };
-        assert_eq!(left_in_group(&root, "outer/inner"), None);
+        assert_eq!(left_in_groups(&root, "0::/outer/inner\n"), None);
         write(&inner, "max\n", "10\n", "0");
-        assert_eq!(left_in_group(&root, "outer/inner"), None);
+        assert_eq!(left_in_groups(&root, "0::/outer/inner\n"), None);
         write(&root.join("outer"), "1000\n", "700\n", "200");
-        assert_eq!(left_in_group(&root, "outer/inner"), Some(500));
+        assert_eq!(left_in_groups(&root, "0::/outer/inner\n"), Some(500));
         write(&inner, "400\n", "600\n", "0");
-        assert_eq!(left_in_group(&root, "outer/inner"), Some(0));
+        assert_eq!(left_in_groups(&root, "0::/outer/inner\n"), Some(0));
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn limits_of_version_1_count() {
+        let root = std::env::temp_dir().join(format!("cuguard-groups-1-{}", std::process::id()));
+        let group = root.join("memory/box");
+        fs::create_dir_all(&group).unwrap();
+        let groups = "5:devices:/box\n4:cpu,memory:/box\n1:name=systemd:/\n0::/\nnonsense\n";
+        assert_eq!(left_in_groups(&root, groups), None);
+        let write = |group: &Path, limit: &str, used: &str, stat: &str| {
+            fs::write(group.join("memory.limit_in_bytes"), limit).unwrap();
+            fs::write(group.join("memory.usage_in_bytes"), used).unwrap();
+            fs::write(group.join("memory.stat"), stat).unwrap();
+        };
+        let stat = "cache 90\ninactive_file 1\ntotal_inactive_file 50\n";
+        write(&group, "1000\n", "700\n", stat);
+        write(&root.join("memory"), "9223372036854771712\n", "900\n", "");
+        assert_eq!(left_in_groups(&root, groups), Some(350));
+        // The least of both versions.
+        fs::write(root.join("memory.max"), "300\n").unwrap();
+        fs::write(root.join("memory.current"), "100\n").unwrap();
+        assert_eq!(left_in_groups(&root, groups), Some(200));
+        // A container sees the path of the host, and its own group as the root.
+        write(&root.join("memory"), "150\n", "0\n", "");
+        assert_eq!(left_in_groups(&root, "4:memory:/not/here\n"), Some(150));
         fs::remove_dir_all(root).unwrap();
     }
 }
