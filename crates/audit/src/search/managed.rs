@@ -14,13 +14,13 @@ use super::scan::{Item, Scan, parts};
 /// Searches the managed memory that was found, and what is found by that. Blocks that do not fit into `room` bytes, in the
 /// order in which they are found, are not read. Returns whether each part was done, and the bytes that did not fit.
 pub(super) fn search(scan: &Scan<'_>, crew: &Crew, mut room: u64) -> (bool, u64) {
-    let (mut complete, mut too_large) = (true, 0);
+    let (mut complete, mut too_large) = (true, 0_u64);
     loop {
         let mut items = Vec::new();
         for (addresses, holder) in scan.reached() {
             let length = addresses.end - addresses.start;
             let Some(rest) = room.checked_sub(length) else {
-                too_large += length;
+                too_large = too_large.saturating_add(length);
                 continue;
             };
             room = rest;
@@ -39,13 +39,26 @@ pub(super) fn search(scan: &Scan<'_>, crew: &Crew, mut room: u64) -> (bool, u64)
     }
 }
 
-/// How many bytes may move to the host: half of what is available there. None where the system does not say.
-pub(super) fn room() -> u64 {
+/// How many bytes may move to the host: half of what is available there. `None` where the system does not say.
+pub(super) fn room() -> Option<u64> {
     let host = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let host = field(&host, "MemAvailable:").unwrap_or(0) << 10;
     let groups = fs::read_to_string("/proc/thread-self/cgroup").unwrap_or_default();
-    let group = left_in_groups(Path::new("/sys/fs/cgroup"), &groups);
-    group.unwrap_or(u64::MAX).min(host) / 2
+    half_of_available(&host, left_in_groups(Path::new("/sys/fs/cgroup"), &groups))
+}
+
+fn half_of_available(host: &str, group: Option<u64>) -> Option<u64> {
+    let host = field(host, "MemAvailable:")?.saturating_mul(1 << 10);
+    Some(group.unwrap_or(u64::MAX).min(host) / 2)
+}
+
+/// Why blocks did not fit into the room, in words.
+pub(super) fn why_too_large(room: Option<u64>) -> &'static str {
+    match room {
+        Some(_) => "reading moves it to the host, and may use half of the available memory there",
+        None => {
+            "reading moves it to the host, and how much memory is available there could not be read"
+        }
+    }
 }
 
 /// What the control groups in `/proc/thread-self/cgroup`, and those around them, may still use: the driver counts these
@@ -120,7 +133,19 @@ mod tests {
         assert_eq!(field(text, "MemAvailable:"), Some(23_824_564));
         assert_eq!(field(text, "Mem"), None);
         assert_eq!(field("inactive_file\n", "inactive_file"), None);
-        assert!(room() > 0);
+        assert!(room().is_some_and(|room| room > 0));
+    }
+
+    #[test]
+    fn without_the_available_memory_there_is_no_room() {
+        let text = "MemAvailable:   8 kB\n";
+        assert_eq!(half_of_available(text, None), Some(4096));
+        assert_eq!(half_of_available(text, Some(1000)), Some(500));
+        for unknown in ["", "MemTotal: 8 kB\n"] {
+            let room = half_of_available(unknown, Some(1000));
+            assert_eq!(room, None);
+            assert!(why_too_large(room).ends_with("could not be read"));
+        }
     }
 
     #[test]

@@ -155,7 +155,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
     let crew = Crew::new(limits.helpers);
     let managed: Vec<_> = arranged.managed().values().cloned().collect();
     let room = match managed.is_empty() {
-        true => 0,
+        true => None,
         false => managed::room(),
     };
 
@@ -178,7 +178,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
         }
     }
     let mut complete = crew.run(items.len(), &|part| scan.item(&items[part]));
-    let (all_managed, too_large) = managed::search(&scan, &crew, room);
+    let (all_managed, too_large) = managed::search(&scan, &crew, room.unwrap_or(0));
     complete &= all_managed;
     drop(stopped);
     drop(crew);
@@ -197,6 +197,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
             })
         })
         .collect();
+    let too_large = (too_large, managed::why_too_large(room));
     let left_out = left_out(&scan, &survey, limits, too_large, complete);
     Outcome {
         found,
@@ -207,12 +208,13 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
     }
 }
 
-/// What the search left out of the program's memory, in words. Addresses may be there.
+/// What the search left out of the program's memory, in words. Addresses may be there. `too_large`: the bytes of managed
+/// memory that did not fit, and why.
 fn left_out(
     scan: &Scan<'_>,
     survey: &Survey,
     limits: Limits,
-    too_large: u64,
+    (too_large, why_too_large): (u64, &str),
     complete: bool,
 ) -> Vec<String> {
     let mut parts = Vec::new();
@@ -238,8 +240,7 @@ fn left_out(
     }
     if let Some(left) = megabytes(too_large) {
         parts.push(format!(
-            "{left} MiB of managed memory not searched: reading moves it to the host, and may use half of the available \
-             memory there"
+            "{left} MiB of managed memory not searched: {why_too_large}"
         ));
     }
     match survey.running() {
