@@ -119,6 +119,15 @@ fn nothing_is_lost_beside_a_reachable_block_that_cannot_be_read() {
     assert_eq!(cut_short, "1 MiB of managed memory could not be read");
 }
 
+/// As a block that another thread frees before the search stops it, while a stale address remains: nothing is there.
+#[test]
+fn what_is_no_longer_mapped_hides_nothing() {
+    let Some(program) = program() else { return };
+    let (fates, cut_short) = fates(&program, "unmapped");
+    assert_eq!(fates, lines(LOST, HELD, None));
+    assert_eq!(cut_short, "nothing");
+}
+
 /// Reading moves managed memory to the host, which may have less memory than the devices.
 #[test]
 fn nothing_is_lost_beside_a_reachable_block_that_is_too_large_to_read() {

@@ -9,22 +9,32 @@ use std::fs;
 use std::path::Path;
 
 use super::crew::Crew;
+use super::maps::{self, Region};
 use super::scan::{Item, Scan, parts};
 
 /// Searches the managed memory that was found, and what is found by that. Blocks that do not fit into `room` bytes, in the
 /// order in which they are found, are not read. Returns whether each part was done, and the bytes that did not fit.
-pub(super) fn search(scan: &Scan<'_>, crew: &Crew, mut room: u64) -> (bool, u64) {
+///
+/// The blocks were listed while the program ran, which may have freed some before its threads stopped, and may have kept
+/// their addresses. What is not among the mappings holds nothing.
+pub(super) fn search(
+    scan: &Scan<'_>,
+    crew: &Crew,
+    regions: &[Region],
+    mut room: u64,
+) -> (bool, u64) {
     let (mut complete, mut too_large) = (true, 0_u64);
     loop {
         let mut items = Vec::new();
         for (addresses, holder) in scan.reached() {
-            let length = addresses.end - addresses.start;
+            let mapped = || maps::mapped(regions, addresses.clone());
+            let length = mapped().map(|part| part.end - part.start).sum();
             let Some(rest) = room.checked_sub(length) else {
                 too_large = too_large.saturating_add(length);
                 continue;
             };
             room = rest;
-            items.extend(parts(addresses).map(|addresses| Item {
+            items.extend(mapped().flat_map(parts).map(|addresses| Item {
                 addresses,
                 holder,
                 // The system does not say which pages are on the device.

@@ -48,6 +48,21 @@ impl Region {
     }
 }
 
+/// The parts of a range of addresses that are mapped, with whatever rights. The mappings are sorted.
+pub(super) fn mapped(
+    regions: &[Region],
+    addresses: Range<u64>,
+) -> impl Iterator<Item = Range<u64>> + '_ {
+    let first = regions.partition_point(|region| region.addresses.end <= addresses.start);
+    let end = addresses.end;
+    let regions = regions[first..].iter();
+    regions
+        .take_while(move |region| region.addresses.start < end)
+        .map(move |region| {
+            region.addresses.start.max(addresses.start)..region.addresses.end.min(end)
+        })
+}
+
 /// Parses the text of `/proc/thread-self/maps`. Lines that it does not understand are skipped.
 pub(super) fn parse(text: &[u8]) -> Vec<Region> {
     let lines = text.split(|byte| *byte == b'\n');
@@ -127,6 +142,21 @@ mod tests {
                 .collect();
             assert_eq!(searched, [is_searched], "{name}");
         }
+    }
+
+    #[test]
+    fn the_mapped_parts_of_a_range() {
+        let regions = parse(b"1000-2000 rw-p 0 0 0\n3000-4000 ---p 0 0 0\n4000-6000 rw-s 0 0 0\n");
+        assert_eq!(regions.len(), 3);
+        let parts = |addresses| mapped(&regions, addresses).collect::<Vec<_>>();
+        assert_eq!(parts(0x1008..0x1010), [0x1008..0x1010]);
+        assert_eq!(
+            parts(0x1800..0x5000),
+            [0x1800..0x2000, 0x3000..0x4000, 0x4000..0x5000]
+        );
+        assert_eq!(parts(0..0x1000), []);
+        assert_eq!(parts(0x2000..0x3000), []);
+        assert_eq!(parts(0x6000..0x7000), []);
     }
 
     #[test]

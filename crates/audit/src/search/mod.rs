@@ -178,7 +178,8 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
         }
     }
     let mut complete = crew.run(items.len(), &|part| scan.item(&items[part]));
-    let (all_managed, too_large) = managed::search(&scan, &crew, room.unwrap_or(0));
+    let (all_managed, too_large) =
+        managed::search(&scan, &crew, &survey.regions, room.unwrap_or(0));
     complete &= all_managed;
     drop(stopped);
     drop(crew);

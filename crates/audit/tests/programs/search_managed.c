@@ -37,6 +37,12 @@ static __attribute__((noinline)) void forbid_reading(uint64_t masked_block, size
         exit(4);
 }
 
+static __attribute__((noinline)) void unmap(uint64_t masked_block, size_t size)
+{
+    if (munmap((void *)(uintptr_t)(masked_block ^ MASK), size) != 0)
+        exit(10);
+}
+
 /* All of the host memory that is available. */
 static size_t available(void)
 {
@@ -104,6 +110,10 @@ int main(int count, char **arguments)
     } else if (is(shape, "unreadable") || is(shape, "unreadable and lost")) {
         put_into(first, 1, device);
         forbid_reading(first, 4096);
+    } else if (is(shape, "unmapped")) {
+        put_into(first, 1, device);
+        /* Small, so that hardly a new mapping has these addresses. */
+        unmap(first, 4096);
     } else {
         printf("no such shape: %s\n", shape);
         return 5;
