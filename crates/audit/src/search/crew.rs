@@ -129,21 +129,32 @@ impl Crew {
     /// Calls the function with each number below `count`, on all threads of the crew and this one. False if a call
     /// panicked.
     pub(super) fn run(&self, count: usize, job: &Job<'_>) -> bool {
+        // One part is done sooner than a thread is woken.
+        if count <= 1 {
+            return self.run_here(count, job);
+        }
         let shared = &*self.shared;
         // SAFETY: only the lifetime changes; all workers are finished with it before this function returns, and none
         // reads it now.
         unsafe { *shared.job.get() = mem::transmute::<*const Job<'_>, *const Job<'static>>(job) };
         shared.next.store(0, Ordering::Relaxed);
         shared.count.store(count, Ordering::Relaxed);
-        // One part is done sooner than a thread is woken.
-        if count > 1 {
-            let workers = self.workers.len() as u32;
-            shared.busy.store(workers, Ordering::Relaxed);
-            shared.round.fetch_add(1, Ordering::Release);
-            futex_wake(&shared.round, i32::MAX);
-        }
+        let workers = self.workers.len() as u32;
+        shared.busy.store(workers, Ordering::Relaxed);
+        shared.round.fetch_add(1, Ordering::Release);
+        futex_wake(&shared.round, i32::MAX);
         shared.take_part(job);
         self.wait();
+        !shared.failed.load(Ordering::Relaxed)
+    }
+
+    /// The same on this thread alone, for parts that are done sooner than threads are woken.
+    pub(super) fn run_here(&self, count: usize, job: &Job<'_>) -> bool {
+        let shared = &*self.shared;
+        // No worker looks at these before the next round.
+        shared.next.store(0, Ordering::Relaxed);
+        shared.count.store(count, Ordering::Relaxed);
+        shared.take_part(job);
         !shared.failed.load(Ordering::Relaxed)
     }
 
@@ -234,6 +245,8 @@ fn learn_stack_field(thread: usize, stack: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Barrier;
+    use std::thread;
 
     #[test]
     fn each_part_is_done_once() {
@@ -250,6 +263,26 @@ mod tests {
             stack_field().is_some(),
             "the C library's structure has no stack address"
         );
+    }
+
+    #[test]
+    fn parts_are_done_here() {
+        let crew = Crew::new(3);
+        let here = thread::current().id();
+        for count in [0, 1, 2, 1000] {
+            let parts: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
+            assert!(crew.run_here(count, &|part| {
+                assert_eq!(thread::current().id(), here);
+                parts[part].fetch_add(1, Ordering::Relaxed);
+            }));
+            assert!(parts.iter().all(|part| part.load(Ordering::Relaxed) == 1));
+        }
+        // The workers take part in the next job, as before.
+        let both = Barrier::new(2);
+        assert!(crew.run(2, &|_| {
+            both.wait();
+        }));
+        assert!(!crew.run_here(2, &|_| panic!("a part fails")));
     }
 
     #[test]

@@ -12,6 +12,9 @@ use super::crew::Crew;
 use super::maps::{self, Region};
 use super::scan::{Item, Scan, parts};
 
+/// A round of fewer bytes is searched sooner than threads are woken. A list has a round for each node.
+const ROUND: u64 = 1 << 20;
+
 /// Searches the managed memory that was found, and what is found by that. Blocks that do not fit into `room` bytes, in the
 /// order in which they are found, are not read. Returns whether each part was done, and the bytes that did not fit.
 ///
@@ -25,7 +28,7 @@ pub(super) fn search(
 ) -> (bool, u64) {
     let (mut complete, mut too_large) = (true, 0_u64);
     loop {
-        let mut items = Vec::new();
+        let (mut items, before) = (Vec::new(), room);
         for (addresses, holder) in scan.reached() {
             let mapped = || maps::mapped(regions, addresses.clone());
             let length = mapped().map(|part| part.end - part.start).sum();
@@ -45,7 +48,11 @@ pub(super) fn search(
         if items.is_empty() {
             return (complete, too_large);
         }
-        complete &= crew.run(items.len(), &|part| scan.item(&items[part]));
+        let search = |part: usize| scan.item(&items[part]);
+        complete &= match before - room < ROUND {
+            true => crew.run_here(items.len(), &search),
+            false => crew.run(items.len(), &search),
+        };
     }
 }
 
