@@ -16,6 +16,8 @@ pub(super) struct Names<'a> {
     symbols: HashMap<usize, Option<Symbols>>,
     modules: HashMap<usize, String>,
     threads: HashMap<usize, String>,
+    /// All blocks of a managed list have the place of the first.
+    last: Option<(Rank, u64, Place)>,
 }
 
 impl Names<'_> {
@@ -25,11 +27,23 @@ impl Names<'_> {
             symbols: HashMap::new(),
             modules: HashMap::new(),
             threads: HashMap::new(),
+            last: None,
         }
     }
 
     /// The place of a rank at an address.
     pub(super) fn place(&mut self, rank: Rank, address: u64) -> Place {
+        if let Some((last_rank, last_address, place)) = &self.last
+            && (*last_rank, *last_address) == (rank, address)
+        {
+            return place.clone();
+        }
+        let place = self.look_up(rank, address);
+        self.last = Some((rank, address, place.clone()));
+        place
+    }
+
+    fn look_up(&mut self, rank: Rank, address: u64) -> Place {
         match rank {
             Rank::Global => self.global(address),
             Rank::ThreadLocal => self.thread_local(address),
