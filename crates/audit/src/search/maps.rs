@@ -98,6 +98,7 @@ pub(super) fn read() -> Vec<Region> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::iter;
 
     #[test]
     fn lines_of_all_kinds() {
@@ -149,7 +150,7 @@ mod tests {
         let regions = parse(b"1000-2000 rw-p 0 0 0\n3000-4000 ---p 0 0 0\n4000-6000 rw-s 0 0 0\n");
         assert_eq!(regions.len(), 3);
         let parts = |addresses| mapped(&regions, addresses).collect::<Vec<_>>();
-        assert_eq!(parts(0x1008..0x1010), [0x1008..0x1010]);
+        assert!(mapped(&regions, 0x1008..0x1010).eq(iter::once(0x1008..0x1010)));
         assert_eq!(
             parts(0x1800..0x5000),
             [0x1800..0x2000, 0x3000..0x4000, 0x4000..0x5000]
