@@ -128,7 +128,7 @@ fn a_limit_below_a_mebibyte_is_refused() {
         let (_, stderr) = record(&folder, "many", word);
         let value = word.split_once('=').unwrap().1;
         let line = format!(
-            "cannot use {word:?}: {value:?} is not a size of at least 1 MiB, in bytes, or with K, M or G: 256MiB\n"
+            "cannot use {word:?}: {value:?} is not a size of at least 1 MiB, in bytes, or with K, M or G: 256MiB; where a recording starts nevertheless, its limit is 1 MiB\n"
         );
         assert!(stderr.contains(&line), "{stderr}");
         let file = folder.path("refused.cgr");
