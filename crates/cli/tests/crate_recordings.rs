@@ -17,6 +17,8 @@ use serde_json::Value;
 
 /// The file that the program itself records into.
 const FILE: &str = "CUGUARD_TEST_FILE";
+/// Its name: a terminal would obey the letter in it.
+const OWN: &str = "own\u{1b}.cgr";
 const CHILD: &str = "CUGUARD_TEST_CHILD";
 
 /// Child processes record here, in other ways than through the crate.
@@ -38,6 +40,11 @@ fn program() {
                 .record(&std::env::var(FILE).unwrap())
                 .unwrap(),
         ),
+        "silent counts" => builder.level(Level::Counts).report(
+            ReportSettings::silent()
+                .record(&std::env::var(FILE).unwrap())
+                .unwrap(),
+        ),
         "silent" => builder.report(
             ReportSettings::silent()
                 .record(&std::env::var(FILE).unwrap())
@@ -47,7 +54,7 @@ fn program() {
     };
     let context = context.build().unwrap();
     match part.as_str() {
-        "many" | "counts" | "silent" => {
+        "many" | "counts" | "silent" | "silent counts" => {
             let buffer = |_| DeviceBuffer::<u8>::zeroed(&context, 4096).unwrap();
             drop((0..500).map(buffer).collect::<Vec<_>>());
         }
@@ -66,7 +73,7 @@ fn run(folder: &Folder, part: &str, words: &str) -> Output {
     let mut command = Command::new(own);
     command.args(["program", "--exact", "--nocapture"]);
     command.env(CHILD, part).env("LEAK_REPORT", words);
-    command.env(FILE, folder.path("own.cgr"));
+    command.env(FILE, folder.path(OWN));
     command.env("CUGUARD_DRIVER", "sim").env_remove("RANK");
     command.output().expect("the test program can be started")
 }
@@ -171,9 +178,16 @@ fn a_recording_without_allocations_is_refused() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let line = format!(
         "cuguard: a context has level counts: its resources are not in the recording {}; levels sites and stacks record them\n",
-        folder.path("own.cgr")
+        folder.path("own\\u{1b}.cgr")
     );
     assert_eq!(stderr.matches(&line).count(), 1, "{stderr}");
+
+    std::fs::remove_file(folder.path(OWN)).unwrap();
+    let output = run(&folder, "silent counts", "");
+    assert!(output.status.success(), "{output:?}");
+    assert!(std::fs::exists(folder.path(OWN)).unwrap());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.contains("level counts"), "{stderr}");
 }
 
 /// The audit library does not see the simulated GPU of a program that uses the crate.
@@ -213,13 +227,13 @@ fn the_file_of_the_recording_is_printed() {
     assert_eq!(stderr.matches(&line).count(), 1, "{stderr}");
 
     let output = run(&folder, "silent", "");
-    assert!(std::fs::exists(folder.path("own.cgr")).unwrap());
+    assert!(std::fs::exists(folder.path(OWN)).unwrap());
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!stderr.contains("recording in"), "{stderr}");
-    std::fs::remove_file(folder.path("own.cgr")).unwrap();
+    std::fs::remove_file(folder.path(OWN)).unwrap();
     // Everything is off.
     let output = run(&folder, "counts", "0");
-    assert!(!std::fs::exists(folder.path("own.cgr")).unwrap());
+    assert!(!std::fs::exists(folder.path(OWN)).unwrap());
     assert!(!String::from_utf8_lossy(&output.stderr).contains("recording in"));
 }
 
