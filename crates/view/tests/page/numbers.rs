@@ -261,12 +261,16 @@ fn a_page_of_a_leak_report_has_no_history() {
     for allocation in &mut report.allocations {
         allocation.end = FOREVER;
     }
+    // Device memory is at its peak before pinned memory is allocated.
+    let last = report.allocations.last_mut().expect("there are some");
+    last.kind = PINNED;
     browser.open(&html(std::slice::from_ref(&report)));
     for figure in ["peak", "allocated", "oom"] {
         let tile = format!("document.querySelector('[data-figure={figure}]').textContent");
         let tile = browser.text(&tile);
         assert!(tile.contains("not known"), "{figure}: {tile}");
     }
+    assert_eq!(moment(&mut browser).0, report.end);
     let words = browser.text("document.getElementById('words').textContent");
     assert!(!words.contains("peak"), "{words}");
     let title = browser.text("document.getElementById('moment-title').textContent");
