@@ -50,6 +50,11 @@ fn program() {
                 .record(&std::env::var(FILE).unwrap())
                 .unwrap(),
         ),
+        "differ" => builder.report(
+            ReportSettings::off()
+                .record(&std::env::var(FILE).unwrap())
+                .unwrap(),
+        ),
         _ => builder,
     };
     let context = context.build().unwrap();
@@ -57,6 +62,12 @@ fn program() {
         "many" | "counts" | "silent" | "silent counts" => {
             let buffer = |_| DeviceBuffer::<u8>::zeroed(&context, 4096).unwrap();
             drop((0..500).map(buffer).collect::<Vec<_>>());
+        }
+        "differ" => {
+            let settings = ReportSettings::off().sample(7);
+            let sampled = Context::builder().report(settings).build().unwrap();
+            let buffer = |context| DeviceBuffer::<u8>::zeroed(context, 4096).unwrap();
+            drop([&context, &sampled].map(|context| [(); 250].map(|()| buffer(context))));
         }
         "leaks" => {
             for _ in 0..200 {
@@ -90,9 +101,11 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&shown(arguments)).expect("it is JSON")
 }
 
+/// What is said of a recording with `sample=7`.
+const CAVEAT: &str = "at least one resource in 7 is recorded (sample=7, the largest of all contexts): counts and bytes are those of the samples, not of the whole program";
+
 #[test]
 fn samples_are_called_samples() {
-    const CAVEAT: &str = "one resource in 7 is recorded (sample=7): counts and bytes are those of the samples, not of the whole program";
     let folder = Folder::new("samples");
     let (file, _) = record(&folder, "many", "sample=7");
     let recording = cuguard_recording::Recording::open(&file).unwrap();
@@ -125,6 +138,18 @@ fn samples_are_called_samples() {
         (&run["sample"], &run["caveats"]),
         (&1.into(), &Vec::<Value>::new().into())
     );
+}
+
+/// One context of two records all of its 250 allocations, the other samples of as many.
+#[test]
+fn contexts_may_differ_in_their_samples() {
+    let folder = Folder::new("differ");
+    let output = run(&folder, "differ", "");
+    assert!(output.status.success(), "{output:?}");
+    let run = &json(&["report", &folder.path(OWN), "--json"])["runs"][0];
+    let count = run["allocated"]["count"].as_u64().unwrap();
+    assert!((251..500).contains(&count), "{run}");
+    assert_eq!(run["caveats"][0], CAVEAT);
 }
 
 #[test]
@@ -243,7 +268,7 @@ fn a_sampled_leak_report_is_an_estimate() {
     let report = folder.path("leaks.json");
     let output = run(&folder, "leaks", &format!("json,file={report},sample=7"));
     assert!(output.status.success(), "{output:?}");
-    let caveat = "figures are estimates: one resource in 7 was recorded";
+    let caveat = "figures are estimates: at least one resource in 7 was recorded";
     let text = shown(&["report", &report]);
     assert!(text.contains(&format!("\n  {caveat}\n")), "{text}");
     let run = &json(&["report", &report, "--json"])["runs"][0];

@@ -221,7 +221,7 @@ fn what_a_report_leaves_out_is_said() {
         "{problems}"
     );
     let caveats = run.caveats();
-    let estimate = "figures are estimates: one resource in 100 was recorded";
+    let estimate = "figures are estimates: at least one resource in 100 was recorded";
     assert!(caveats.iter().any(|one| one == estimate), "{caveats:?}");
 }
 

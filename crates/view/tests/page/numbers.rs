@@ -244,7 +244,7 @@ fn a_page_of_samples_says_so() {
     }
     let notice = browser.text("document.querySelector('[data-notice=caveat]').textContent");
     assert!(
-        notice.starts_with("Note: one resource in 100 is recorded (sample=100): "),
+        notice.starts_with("Note: at least one resource in 100 is recorded (sample=100, the largest of all contexts): "),
         "{notice}"
     );
     browser.assert_silent();
