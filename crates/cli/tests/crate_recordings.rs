@@ -17,6 +17,8 @@ use serde_json::Value;
 
 /// The file that the program itself records into.
 const FILE: &str = "CUGUARD_TEST_FILE";
+/// Its name: a terminal would obey the letter in it.
+const OWN: &str = "own\u{1b}.cgr";
 const CHILD: &str = "CUGUARD_TEST_CHILD";
 
 /// Child processes record here, in other ways than through the crate.
@@ -38,8 +40,18 @@ fn program() {
                 .record(&std::env::var(FILE).unwrap())
                 .unwrap(),
         ),
+        "silent counts" => builder.level(Level::Counts).report(
+            ReportSettings::silent()
+                .record(&std::env::var(FILE).unwrap())
+                .unwrap(),
+        ),
         "silent" => builder.report(
             ReportSettings::silent()
+                .record(&std::env::var(FILE).unwrap())
+                .unwrap(),
+        ),
+        "differ" => builder.report(
+            ReportSettings::off()
                 .record(&std::env::var(FILE).unwrap())
                 .unwrap(),
         ),
@@ -47,9 +59,15 @@ fn program() {
     };
     let context = context.build().unwrap();
     match part.as_str() {
-        "many" | "counts" | "silent" => {
+        "many" | "counts" | "silent" | "silent counts" => {
             let buffer = |_| DeviceBuffer::<u8>::zeroed(&context, 4096).unwrap();
             drop((0..500).map(buffer).collect::<Vec<_>>());
+        }
+        "differ" => {
+            let settings = ReportSettings::off().sample(7);
+            let sampled = Context::builder().report(settings).build().unwrap();
+            let buffer = |context| DeviceBuffer::<u8>::zeroed(context, 4096).unwrap();
+            drop([&context, &sampled].map(|context| [(); 250].map(|()| buffer(context))));
         }
         "leaks" => {
             for _ in 0..200 {
@@ -66,7 +84,7 @@ fn run(folder: &Folder, part: &str, words: &str) -> Output {
     let mut command = Command::new(own);
     command.args(["program", "--exact", "--nocapture"]);
     command.env(CHILD, part).env("LEAK_REPORT", words);
-    command.env(FILE, folder.path("own.cgr"));
+    command.env(FILE, folder.path(OWN));
     command.env("CUGUARD_DRIVER", "sim").env_remove("RANK");
     command.output().expect("the test program can be started")
 }
@@ -83,9 +101,11 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&shown(arguments)).expect("it is JSON")
 }
 
+/// What is said of a recording with `sample=7`.
+const CAVEAT: &str = "at least one resource in 7 is recorded (sample=7, the largest of all contexts): counts and bytes are those of the samples, not of the whole program";
+
 #[test]
 fn samples_are_called_samples() {
-    const CAVEAT: &str = "one resource in 7 is recorded (sample=7): counts and bytes are those of the samples, not of the whole program";
     let folder = Folder::new("samples");
     let (file, _) = record(&folder, "many", "sample=7");
     let recording = cuguard_recording::Recording::open(&file).unwrap();
@@ -120,6 +140,18 @@ fn samples_are_called_samples() {
     );
 }
 
+/// One context of two records all of its 250 allocations, the other samples of as many.
+#[test]
+fn contexts_may_differ_in_their_samples() {
+    let folder = Folder::new("differ");
+    let output = run(&folder, "differ", "");
+    assert!(output.status.success(), "{output:?}");
+    let run = &json(&["report", &folder.path(OWN), "--json"])["runs"][0];
+    let count = run["allocated"]["count"].as_u64().unwrap();
+    assert!((251..500).contains(&count), "{run}");
+    assert_eq!(run["caveats"][0], CAVEAT);
+}
+
 #[test]
 fn a_limit_below_a_mebibyte_is_refused() {
     let folder = Folder::new("limit");
@@ -128,7 +160,7 @@ fn a_limit_below_a_mebibyte_is_refused() {
         let (_, stderr) = record(&folder, "many", word);
         let value = word.split_once('=').unwrap().1;
         let line = format!(
-            "cannot use {word:?}: {value:?} is not a size of at least 1 MiB, in bytes, or with K, M or G: 256MiB\n"
+            "cannot use {word:?}: {value:?} is not a size of at least 1 MiB, in bytes, or with K, M or G: 256MiB; where a recording starts nevertheless, its limit is 1 MiB\n"
         );
         assert!(stderr.contains(&line), "{stderr}");
         let file = folder.path("refused.cgr");
@@ -171,9 +203,16 @@ fn a_recording_without_allocations_is_refused() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     let line = format!(
         "cuguard: a context has level counts: its resources are not in the recording {}; levels sites and stacks record them\n",
-        folder.path("own.cgr")
+        folder.path("own\\u{1b}.cgr")
     );
     assert_eq!(stderr.matches(&line).count(), 1, "{stderr}");
+
+    std::fs::remove_file(folder.path(OWN)).unwrap();
+    let output = run(&folder, "silent counts", "");
+    assert!(output.status.success(), "{output:?}");
+    assert!(std::fs::exists(folder.path(OWN)).unwrap());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!stderr.contains("level counts"), "{stderr}");
 }
 
 /// The audit library does not see the simulated GPU of a program that uses the crate.
@@ -213,13 +252,13 @@ fn the_file_of_the_recording_is_printed() {
     assert_eq!(stderr.matches(&line).count(), 1, "{stderr}");
 
     let output = run(&folder, "silent", "");
-    assert!(std::fs::exists(folder.path("own.cgr")).unwrap());
+    assert!(std::fs::exists(folder.path(OWN)).unwrap());
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!stderr.contains("recording in"), "{stderr}");
-    std::fs::remove_file(folder.path("own.cgr")).unwrap();
+    std::fs::remove_file(folder.path(OWN)).unwrap();
     // Everything is off.
     let output = run(&folder, "counts", "0");
-    assert!(!std::fs::exists(folder.path("own.cgr")).unwrap());
+    assert!(!std::fs::exists(folder.path(OWN)).unwrap());
     assert!(!String::from_utf8_lossy(&output.stderr).contains("recording in"));
 }
 
@@ -229,7 +268,7 @@ fn a_sampled_leak_report_is_an_estimate() {
     let report = folder.path("leaks.json");
     let output = run(&folder, "leaks", &format!("json,file={report},sample=7"));
     assert!(output.status.success(), "{output:?}");
-    let caveat = "figures are estimates: one resource in 7 was recorded";
+    let caveat = "figures are estimates: at least one resource in 7 was recorded";
     let text = shown(&["report", &report]);
     assert!(text.contains(&format!("\n  {caveat}\n")), "{text}");
     let run = &json(&["report", &report, "--json"])["runs"][0];

@@ -36,7 +36,7 @@ pub struct Recording {
     /// How many events were not written: the file could not grow, or a signal handler interrupted the recording of
     /// another event.
     pub lost: u64,
-    /// One resource in this many was recorded, and the others were not. 0 or 1 where all were.
+    /// At least one resource in this many was recorded, and not all were: the largest number that was noted. 0 or 1 where all were.
     pub sample: u32,
 }
 

@@ -70,7 +70,7 @@ pub fn start_recording(options: &Options) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The largest number of any registry: one resource in so many is recorded.
+/// The largest number of any registry: each records at least one resource in so many, and some may record all.
 static SAMPLE: AtomicU32 = AtomicU32::new(1);
 
 /// A registry records one resource in `one_in`. The recording may begin later.

@@ -186,8 +186,14 @@ impl Parsed {
             ("python", "no" | "false" | "off" | "0") => settings.python = Some(false),
             ("fail_on", _) => settings.fail_on = Some(value.parse().map_err(|_| not_expected())?),
             ("record-limit", _) => {
-                let limit = bytes(value).filter(|bytes| *bytes >= LEAST_LIMIT);
-                settings.record_limit = Some(limit.ok_or_else(not_expected)?);
+                let limit = bytes(value).ok_or_else(not_expected)?;
+                // A wish for a small file must not become one without a limit.
+                settings.record_limit = Some(limit.max(LEAST_LIMIT));
+                if limit < LEAST_LIMIT {
+                    return Err(bad(format!(
+                        "{value:?} is not {expected}; where a recording starts nevertheless, its limit is 1 MiB"
+                    )));
+                }
             }
             ("record-policy", _) => {
                 settings.record_policy = Some(value.parse().map_err(|_| not_expected())?);

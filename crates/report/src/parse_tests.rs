@@ -157,15 +157,23 @@ fn sizes_have_units() {
         "99999999999999999999",
         "17179869184G",
         "5T",
-        "0",
-        "1048575",
-        "64K",
     ] {
-        let problem = parse(&format!("record-limit={value}")).1[0].to_string();
+        let (settings, problems) = parse(&format!("record-limit={value}"));
+        assert_eq!(settings.record_limit, None);
+        let problem = problems[0].to_string();
         let expected = format!(
             "cannot use \"record-limit={value}\": {value:?} is not a size of at least 1 MiB, in bytes, or with K, M or G: 256MiB"
         );
         assert_eq!(problem, expected);
+    }
+    for value in ["0", "1048575", "64K"] {
+        let (settings, problems) = parse(&format!("record,record-limit={value}"));
+        assert_eq!(settings.recording_options().unwrap().limit, 1 << 20);
+        let expected = format!(
+            "cannot use \"record-limit={value}\": {value:?} is not a size of at least 1 MiB, in bytes, or with K, M or G: 256MiB; where a recording starts nevertheless, its limit is 1 MiB"
+        );
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert_eq!(problems[0].to_string(), expected);
     }
     let problem = parse("record-policy=first").1[0].to_string();
     let expected = "cannot use \"record-policy=first\": \"first\" is none of all, last, aggregate";

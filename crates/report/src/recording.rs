@@ -121,7 +121,7 @@ impl ReportSettings {
 /// Whether the recording gets names of functions at its end.
 static EMBED: AtomicBool = AtomicBool::new(false);
 
-/// Whether the end of the recording is silent.
+/// Whether the lines about the recording are not printed.
 static SILENT: AtomicBool = AtomicBool::new(false);
 
 /// Starts the recording that the settings ask for. The first call with a recording counts. Where it fails, standard error
@@ -167,14 +167,16 @@ fn start_once(options: &Options, without_effect: Option<Policy>, silent: bool) {
 }
 
 /// A context records at level *counts*: where there is a recording, one line on standard error says that the context's resources are
-/// not in it. Level and recording may be set in different places, so that neither setting is wrong by itself.
+/// not in it. Level and recording may be set in different places, so that neither setting is wrong by itself. Not if the settings of
+/// the recording are silent.
 pub fn warn_of_counts() {
     static WARNED: Once = Once::new();
-    if let Some(path) = cuguard_recording::path() {
+    let silent = SILENT.load(Ordering::Relaxed);
+    if let Some(path) = cuguard_recording::path().filter(|_| !silent) {
         WARNED.call_once(|| {
             let line = format!(
                 "cuguard: a context has level counts: its resources are not in the recording {}; levels sites and stacks record them\n",
-                path.display()
+                printable(&path.to_string_lossy())
             );
             output::print(&line, false);
         });

@@ -44,7 +44,7 @@ pub(crate) const LEAST_LIMIT: u64 = 1 << 20;
 /// | `python=yes`, `no` | [`wanted_python`](Self::wanted_python) | for programs under `cuguard run`: whether Python frames are recorded; `yes` by default |
 /// | `dump-signal=USR1`, `USR2`, `HUP`, `IO`, `PWR`, `none` | [`dump_signal`](Self::dump_signal) | the signal that writes a report of the running process; `USR2` by default. A program that handles or ignores the signal is left alone |
 /// | `record` | [`record`](Self::record) | records every allocation and free into a file, which `cuguard report` reads. `file=PATTERN` names this file then (`cuguard-%p.cgr` by default), and a report goes to standard error |
-/// | `record-limit=SIZE` | [`record_limit`](Self::record_limit) | the most bytes of the recording, such as `256MiB`, at least 1 MiB; no limit by default |
+/// | `record-limit=SIZE` | [`record_limit`](Self::record_limit) | the most bytes of the recording, such as `256MiB`, at least 1 MiB, which less counts as; no limit by default |
 /// | `record-policy=all`, `last`, `aggregate` | [`record_policy`](Self::record_policy) | at the limit: keep everything all the same; keep the last events (the default); leave out allocations that are freed soon. Without a limit everything is recorded, and standard error says so |
 /// | `embed-symbols` | [`embed_symbols`](Self::embed_symbols) | writes the names of functions into the recording at exit |
 /// | `colour=auto`, `always`, `never` | [`colour`](Self::colour) | colours; by default on a terminal only. `color` works too |

@@ -173,7 +173,7 @@ impl<'r> Moment<'r> {
 /// ```
 ///
 /// # Errors
-/// [`ViewError::NoMoment`]: there was no such out-of-memory error, or the time is behind the end.
+/// [`ViewError::NoMoment`]: there was no such out-of-memory error, or a leak report does not have them, or the time is behind the end.
 pub fn moment(run: &Run, at: At) -> Result<Moment<'_>, ViewError> {
     let missing = |why: String| ViewError::NoMoment {
         source_name: run.source.clone(),
@@ -194,6 +194,9 @@ pub fn moment(run: &Run, at: At) -> Result<Moment<'_>, ViewError> {
         At::Oom(number) => {
             let found = out_of_memory(run, number).map(|mark| mark.time);
             found.ok_or_else(|| match out_of_memory_errors(run).count() {
+                0 if run.is_report => {
+                    missing("a leak report does not have out-of-memory errors".to_owned())
+                }
                 0 => missing("there was no out-of-memory error".to_owned()),
                 1 => missing("there was 1 out-of-memory error alone".to_owned()),
                 many => missing(format!("there were {many} out-of-memory errors alone")),

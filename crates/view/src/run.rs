@@ -36,7 +36,7 @@ pub struct Run {
     pub marks: Vec<Mark>,
     /// What could not be read, in words.
     pub problems: Vec<String>,
-    /// One resource in this many was recorded, and the others were not. 0 or 1 where all were.
+    /// At least one resource in this many was recorded, and not all were: the largest number of any context. 0 or 1 where all were.
     pub sample: u32,
     /// Whether it is read from a leak report, which has no history: allocations that were freed are not in it.
     pub is_report: bool,
@@ -50,7 +50,7 @@ impl Run {
     ///
     /// assert!(Run::default().caveats().is_empty());
     /// let sampled = Run { sample: 100, ..Run::default() };
-    /// assert!(sampled.caveats()[0].starts_with("one resource in 100 is recorded"));
+    /// assert!(sampled.caveats()[0].starts_with("at least one resource in 100 is recorded"));
     /// ```
     #[must_use]
     pub fn caveats(&self) -> Vec<String> {
@@ -61,11 +61,11 @@ impl Run {
         let sample = self.sample;
         if sample > 1 && self.is_report {
             caveats.push(format!(
-                "figures are estimates: one resource in {sample} was recorded"
+                "figures are estimates: at least one resource in {sample} was recorded"
             ));
         } else if sample > 1 {
             caveats.push(format!(
-                "one resource in {sample} is recorded (sample={sample}): counts and bytes are those of the samples, not of the whole program"
+                "at least one resource in {sample} is recorded (sample={sample}, the largest of all contexts): counts and bytes are those of the samples, not of the whole program"
             ));
         }
         caveats

@@ -9,7 +9,7 @@ use cuguard_registry::{
 };
 use cuguard_report::audit::{Process, render};
 use cuguard_report::{Report, ReportSettings};
-use cuguard_view::{FOREVER, NoReport, Run, read_reports};
+use cuguard_view::{At, FOREVER, NoReport, Run, moment, read_reports};
 use proptest::prelude::*;
 
 fn read(text: &str) -> Vec<Run> {
@@ -221,8 +221,26 @@ fn what_a_report_leaves_out_is_said() {
         "{problems}"
     );
     let caveats = run.caveats();
-    let estimate = "figures are estimates: one resource in 100 was recorded";
+    let estimate = "figures are estimates: at least one resource in 100 was recorded";
     assert!(caveats.iter().any(|one| one == estimate), "{caveats:?}");
+}
+
+#[test]
+fn a_report_does_not_have_out_of_memory_errors() {
+    let snapshot = Snapshot {
+        info: info(1),
+        ..Snapshot::default()
+    };
+    let run = one(&snapshot.to_json());
+    for number in [None, Some(1)] {
+        let error = moment(&run, At::Oom(number)).expect_err("there is none");
+        assert!(
+            error
+                .to_string()
+                .contains("a leak report does not have out-of-memory errors"),
+            "{error}"
+        );
+    }
 }
 
 /// A report of a process that still runs shows no exit.

@@ -35,7 +35,7 @@ pub struct Options {
     /// How many allocations a page has, of all runs together. Beyond it, those that lived the shortest and are the smallest are left out, and the page
     /// says how many. What is alive at the peak, at an out-of-memory error, at the end or when the page opens is always kept.
     pub max_allocations: usize,
-    /// The moment at which each run opens. [`At::Exit`] is the end: what ended with its context before is among the leaks.
+    /// The moment at which each run opens. Of a leak report [`At::Peak`] is the end: its peak is not known. [`At::Exit`] is the end: what ended with its context before is among the leaks.
     pub at: At,
 }
 
@@ -82,9 +82,9 @@ pub fn write(runs: &[Run], out: &mut dyn Write, options: &Options) -> io::Result
     template::write(&overviews, &blobs, out)
 }
 
-/// When a run opens; none for the peak, which the page computes.
+/// When a run opens; none for the peak, which the page computes. A leak report has none: it opens at its end.
 fn opening_time(run: &Run, at: At) -> io::Result<Option<u64>> {
-    if at == At::Peak {
+    if at == At::Peak && !run.is_report {
         return Ok(None);
     }
     let moment = crate::moment(run, at);

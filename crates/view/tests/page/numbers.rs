@@ -244,7 +244,7 @@ fn a_page_of_samples_says_so() {
     }
     let notice = browser.text("document.querySelector('[data-notice=caveat]').textContent");
     assert!(
-        notice.starts_with("Note: one resource in 100 is recorded (sample=100): "),
+        notice.starts_with("Note: at least one resource in 100 is recorded (sample=100, the largest of all contexts): "),
         "{notice}"
     );
     browser.assert_silent();
@@ -261,19 +261,50 @@ fn a_page_of_a_leak_report_has_no_history() {
     for allocation in &mut report.allocations {
         allocation.end = FOREVER;
     }
+    // Device memory is at its peak before pinned memory is allocated.
+    let last = report.allocations.last_mut().expect("there are some");
+    last.kind = PINNED;
     browser.open(&html(std::slice::from_ref(&report)));
     for figure in ["peak", "allocated", "oom"] {
         let tile = format!("document.querySelector('[data-figure={figure}]').textContent");
         let tile = browser.text(&tile);
         assert!(tile.contains("not known"), "{figure}: {tile}");
     }
+    assert_eq!(moment(&mut browser).0, report.end);
     let words = browser.text("document.getElementById('words').textContent");
     assert!(!words.contains("peak"), "{words}");
     let title = browser.text("document.getElementById('moment-title').textContent");
     assert!(!title.contains("peak"), "{title}");
-    browser.open(&html(&[report.clone(), report]));
+    browser.open(&html(&[report.clone(), report.clone()]));
     let ranks = browser.text("document.getElementById('ranks').textContent");
     assert!(!ranks.to_lowercase().contains("peak"), "{ranks}");
+
+    // Beside recordings a leak report, which lists more than each of them had at its peak, is not compared.
+    let mut larger = runs::small();
+    larger.allocations[0].bytes += 5 << 20;
+    let words = "document.getElementById('rank-words').textContent";
+    for (runs, expected) in [
+        (
+            vec![report.clone(), runs::small()],
+            "The peak of a leak report is not known. There is no other peak to compare with.",
+        ),
+        (
+            vec![report.clone(), runs::small(), runs::small()],
+            "The peak of a leak report is not known. The peaks of all 2 recordings are equal.",
+        ),
+    ] {
+        browser.open(&html(&runs));
+        assert_eq!(browser.text(words), expected);
+    }
+    browser.open(&html(&[report, runs::small(), larger]));
+    let words = browser.text(words);
+    assert!(
+        words.contains("differs most: its peak is 5 MiB above the median of "),
+        "{words}"
+    );
+    let rows = browser.eval("[...document.querySelectorAll('#rank-table tbody tr')].map((row) => [row.dataset.run, row.children[3].textContent])");
+    assert_eq!(rows[0][0], "2");
+    assert_eq!(rows[2], json!(["0", "not known"]));
     browser.assert_silent();
 }
 

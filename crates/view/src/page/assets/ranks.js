@@ -5,14 +5,22 @@ function median(values) {
   return [...values].sort((a, b) => a - b)[(values.length - 1) >> 1];
 }
 
-/// Runs with how far their peak is from the median, the farthest first.
+/// The runs whose memory can be compared: the peak of a leak report is not known. Leak reports alone are compared by the memory that they list.
+function comparable(runs) {
+  const recordings = runs.filter((run) => !run.is_report);
+  return recordings.length ? recordings : runs;
+}
+
+/// Runs with how far their peak is from the median, the farthest first; last those that cannot be compared, without a difference.
 function byDifference(runs) {
-  const typical = median(runs.map((run) => run.peak));
-  return runs.map((run, number) => ({ run, number, difference: run.peak - typical }))
-    .sort((a, b) => Math.abs(b.difference) - Math.abs(a.difference) || a.number - b.number);
+  const compared = comparable(runs);
+  const typical = median(compared.map((run) => run.peak));
+  return runs.map((run, number) => ({ run, number, difference: compared.includes(run) ? run.peak - typical : null }))
+    .sort((a, b) => (a.difference === null) - (b.difference === null) || Math.abs(b.difference) - Math.abs(a.difference) || a.number - b.number);
 }
 
 function differenceText(difference, typical) {
+  if (difference === null) return "not known";
   if (difference === 0) return "as the median";
   const sign = difference > 0 ? "+" : "−";
   const size = formatBytes(Math.abs(Math.round(difference)));
@@ -25,17 +33,19 @@ function renderRanks(app) {
   section.hidden = runs.length < 2;
   if (section.hidden) return;
   const ordered = byDifference(runs);
-  const typical = median(runs.map((run) => run.peak));
+  const compared = comparable(runs);
+  const typical = median(compared.map((run) => run.peak));
   const most = Math.max(...runs.map((run) => run.peak), 1);
   const [first] = ordered;
-  // Of leak reports the memory that they list is compared.
   const isPeak = !runs.every((run) => run.is_report);
-  const sentence = first.difference === 0
-    ? `${isPeak ? "The peaks" : "The live memory"} of all ${runs.length} runs ${isPeak ? "are" : "is"} equal.`
+  const unknown = compared.length < runs.length ? "The peak of a leak report is not known. " : "";
+  const sentence = compared.length < 2 ? "There is no other peak to compare with."
+    : first.difference === 0
+    ? `${isPeak ? "The peaks" : "The live memory"} of all ${compared.length} ${unknown ? "recordings" : "runs"} ${isPeak ? "are" : "is"} equal.`
     : `${runName(first.run, first.number)} differs most: its ${isPeak ? "peak" : "live memory"} is ${formatBytes(Math.abs(Math.round(first.difference)))} ${first.difference > 0 ? "above" : "below"} the median of ${formatBytes(Math.round(typical))}.`;
   section.replaceChildren(
     el("div", { class: "card-head" }, el("h2", {}, `${runs.length} runs side by side`)),
-    el("p", { class: "words", id: "rank-words" }, sentence),
+    el("p", { class: "words", id: "rank-words" }, unknown + sentence),
     el("div", { class: "scroll" }, el("table", { class: "plain ranks", id: "rank-table" },
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Run"), el("th", { scope: "col" }, "Device memory over time"),
         ...[isPeak ? "Peak" : "Live", "Against the median", "Not freed", "Allocations", "Out of memory"].map((title) => el("th", { scope: "col", class: "number" }, title)))),
