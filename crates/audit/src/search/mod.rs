@@ -251,11 +251,9 @@ fn left_out(
     }
     match survey.without_registers() {
         0 => {}
-        1 => parts.push(
-            "the registers of one thread, which blocks signals, could not be read".to_owned(),
-        ),
+        1 => parts.push("the registers of one thread could not be read".to_owned()),
         count => parts.push(format!(
-            "the registers of {count} threads, which block signals, could not be read"
+            "the registers of {count} threads could not be read"
         )),
     }
     if !complete {

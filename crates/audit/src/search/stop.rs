@@ -21,8 +21,11 @@ use crate::heap::threads::{left_out, thread_id};
 const CAPACITY: usize = 4096;
 /// General and vector registers.
 const REGISTERS: usize = 64;
-/// How long threads may take to stop: on a busy machine each must be given a processor first.
+/// How long no thread may have stopped before the rest is not waited for: on a busy machine each must be given a processor
+/// first, one after the other.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long all of them may take.
+const MOST: Duration = Duration::from_secs(4);
 /// After this time it is looked up which threads cannot stop.
 const GLANCE: Duration = Duration::from_millis(50);
 /// A thread runs on after this time, whatever became of the search.
@@ -37,6 +40,8 @@ struct Slot {
     stack_pointer: AtomicU64,
     /// `pthread_self()`
     pointer: AtomicU64,
+    /// The thread that is in the handler; zero when there is none.
+    inside: AtomicI32,
     registers: [AtomicU64; REGISTERS],
 }
 
@@ -46,6 +51,7 @@ static SLOTS: [Slot; CAPACITY] = [const {
         skipped: AtomicU32::new(0),
         stack_pointer: AtomicU64::new(0),
         pointer: AtomicU64::new(0),
+        inside: AtomicI32::new(0),
         registers: [const { AtomicU64::new(0) }; REGISTERS],
     }
 }; CAPACITY];
@@ -156,7 +162,9 @@ pub(super) fn stop(memory: &Memory) -> Stopped {
     let frozen = crate::heap::freeze();
     STOPPED.store(0, Ordering::Relaxed);
     CURRENT.store(stopped.number, Ordering::Release);
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MOST;
+    let patient = Instant::now() + PATIENCE;
+    wait_for_handlers(patient);
     let mut sent = 0;
     // Again until no new threads appear: those that run may create some.
     loop {
@@ -167,14 +175,17 @@ pub(super) fn stop(memory: &Memory) -> Stopped {
         }
         let new = SLOTS.iter().zip(&stopped.ids).enumerate().skip(sent);
         for (number, (slot, thread)) in new {
+            let is_starting = || status(*thread).is_some_and(|status| status.is_starting(signal));
+            while is_starting() && Instant::now() < patient {
+                std::thread::sleep(Duration::from_millis(1));
+            }
             match would_receive(memory, *thread, signal) {
                 true => slot.skipped.store(stopped.number, Ordering::Relaxed),
                 false => send(signal, *thread, number, stopped.number),
             }
         }
         sent = all;
-        wait(&stopped, all, signal, deadline);
-        if Instant::now() >= deadline {
+        if !wait(&stopped, all, signal, deadline) {
             break;
         }
     }
@@ -182,26 +193,48 @@ pub(super) fn stop(memory: &Memory) -> Stopped {
     stopped
 }
 
-/// Waits until all threads have stopped but those that cannot, or the time is over.
-fn wait(stopped: &Stopped, all: usize, signal: c_int, deadline: Instant) {
+/// Waits for threads that are still in the handler of the last stop. All signals are blocked there, as if the program did it.
+fn wait_for_handlers(patient: Instant) {
+    for slot in &SLOTS {
+        loop {
+            let thread = slot.inside.load(Ordering::Acquire);
+            // A thread of the process that this one was forked of has ended here.
+            let is_inside = thread != 0 && status(thread).is_some_and(|status| !status.has_ended);
+            if !is_inside || Instant::now() >= patient {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Waits until all threads have stopped but those that cannot. Returns whether that is so: false where the time is over.
+fn wait(stopped: &Stopped, all: usize, signal: c_int, deadline: Instant) -> bool {
     let skipped = |slot: &Slot| slot.skipped.load(Ordering::Relaxed) == stopped.number;
     let mut cannot = SLOTS[..all].iter().filter(|slot| skipped(slot)).count();
+    let mut count = STOPPED.load(Ordering::Acquire);
+    let mut patient = deadline.min(Instant::now() + PATIENCE);
     loop {
-        let count = STOPPED.load(Ordering::Acquire);
+        if count as usize + cannot >= all {
+            return true;
+        }
         let now = Instant::now();
-        if count as usize + cannot >= all || now >= deadline {
-            return;
+        if now >= patient {
+            return false;
         }
-        futex_wait(&STOPPED, count, Some(GLANCE.min(deadline - now)));
-        if STOPPED.load(Ordering::Acquire) == count {
-            let threads = SLOTS.iter().zip(&stopped.ids[..all]);
-            cannot = threads
-                .filter(|(slot, id)| {
-                    slot.stopped.load(Ordering::Acquire) != stopped.number
-                        && (skipped(slot) || cannot_stop(**id, signal))
-                })
-                .count();
+        futex_wait(&STOPPED, count, Some(GLANCE.min(patient - now)));
+        let before = std::mem::replace(&mut count, STOPPED.load(Ordering::Acquire));
+        if before != count {
+            patient = deadline.min(Instant::now() + PATIENCE);
+            continue;
         }
+        let threads = SLOTS.iter().zip(&stopped.ids[..all]);
+        cannot = threads
+            .filter(|(slot, id)| {
+                slot.stopped.load(Ordering::Acquire) != stopped.number
+                    && (skipped(slot) || cannot_stop(**id, signal))
+            })
+            .count();
     }
 }
 
@@ -322,6 +355,7 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     };
     // SAFETY: as above.
     let code = unsafe { *errno };
+    slot.inside.store(thread_id(), Ordering::Relaxed);
     store(slot, context);
     if let Some(entry) = entry::current() {
         store_entry(slot, &entry);
@@ -334,6 +368,7 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         futex_wait(&CURRENT, number, Some(Duration::from_secs(1)));
         waited += 1;
     }
+    slot.inside.store(0, Ordering::Release);
     // SAFETY: as above.
     unsafe { *errno = code };
 }

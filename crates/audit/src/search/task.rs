@@ -37,6 +37,8 @@ pub(super) fn cannot_stop(thread: i32, signal: c_int) -> bool {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Status {
     pub(super) has_ended: bool,
+    /// It was never switched off a processor: probably, it was never on one.
+    is_new: bool,
     /// A bit for each signal, from the lowest on.
     blocked: u64,
 }
@@ -48,12 +50,22 @@ impl Status {
             lines.find_map(|line| line.strip_prefix(name))
         };
         let blocked = line(b"SigBlk:\t").and_then(|blocked| str::from_utf8(blocked).ok());
+        let switches = [
+            &b"voluntary_ctxt_switches:\t"[..],
+            b"nonvoluntary_ctxt_switches:\t",
+        ];
         Status {
+            is_new: switches.iter().all(|name| line(name) == Some(b"0")),
             has_ended: matches!(line(b"State:\t"), Some([b'Z' | b'X', ..])),
             blocked: blocked.map_or(0, |blocked| {
                 u64::from_str_radix(blocked.trim(), 16).unwrap_or(0)
             }),
         }
+    }
+
+    /// Whether it has not begun: until then, a thread blocks all signals.
+    pub(super) fn is_starting(self, signal: c_int) -> bool {
+        self.is_new && self.blocks(signal)
     }
 
     fn blocks(self, signal: c_int) -> bool {
@@ -68,6 +80,7 @@ pub(super) fn status(thread: i32) -> Option<Status> {
         Ok(text) => Some(Status::parse(text)),
         Err(libc::ENOENT | libc::ESRCH) => Some(Status {
             has_ended: true,
+            is_new: false,
             blocked: 0,
         }),
         Err(_) => None,
@@ -166,5 +179,14 @@ mod tests {
         assert!(status("R", "fffffffe7ffbfeff").blocks(60));
         assert!(status("R", "0800000000000000").blocks(60));
         assert!(!status("R", "0800000000000000").blocks(59));
+        assert!(!status("R", "fffffffe7ffbfeff").is_starting(60));
+        let switches = |voluntary: u32, other: u32| {
+            let text = format!(
+                "State:\tR (running)\nSigBlk:\tfffffffe7ffbfeff\nvoluntary_ctxt_switches:\t{voluntary}\nnonvoluntary_ctxt_switches:\t{other}\n"
+            );
+            Status::parse(text.as_bytes())
+        };
+        assert!(switches(0, 0).is_starting(60));
+        assert!(!switches(1, 0).is_starting(60) && !switches(0, 10).is_starting(60));
     }
 }

@@ -49,7 +49,8 @@ int main(int count, char **arguments)
         for (index = 0; index < addresses; index++) {
             const char *expected = index % 2 ? "lost\n" : "reachable: the heap\n";
             if (strncmp(line, expected, strlen(expected)) != 0) {
-                printf("address %zu of search %d: %.60s\n", index, at, line);
+                size_t length = strlen(text);
+                printf("address %zu of search %d: %.60s\n%s\n", index, at, line, text + (length > 300 ? length - 300 : 0));
                 return 3;
             }
             line += strlen(expected);
