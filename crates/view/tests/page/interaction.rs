@@ -295,6 +295,28 @@ fn a_frame_of_the_flame_graph_can_be_enlarged() {
     browser.assert_silent();
 }
 
+#[test]
+fn frames_of_a_library_are_not_in_the_colour_of_the_program() {
+    let Some(mut browser) = start("frames_of_a_library_are_not_in_the_colour_of_the_program")
+    else {
+        return;
+    };
+    for (library, is_program) in [
+        ("libtorch_cpu.so", false),
+        ("libx.so.1.2", false),
+        ("a", true),
+    ] {
+        let mut run = runs::small();
+        for frame in run.sites.iter_mut().flat_map(|site| &mut site.frames) {
+            (frame.in_app, frame.file, frame.library) = (true, String::new(), library.to_owned());
+        }
+        browser.open(&html(std::slice::from_ref(&run)));
+        let shown = browser.number("document.querySelectorAll('.frame.app').length") > 0.0;
+        assert_eq!(shown, is_program, "{library}");
+    }
+    browser.assert_silent();
+}
+
 /// Where the cursor of the map is, and the line of text for it.
 fn map_cursor(browser: &mut Browser) -> (u64, String) {
     let page = browser.text(

@@ -35,7 +35,9 @@ function flameTree(run, allocations, keep) {
 
 function frameClass(frame) {
   if (!frame) return "root";
-  if (frame.app) return "app";
+  // A stack without a frame of the program has some of a library marked, so that it can be shown by them.
+  const isMarked = !frame.file && /\.so(\.\d+)*$/.test(frame.library);
+  if (frame.app && !isMarked) return "app";
   return /\.py$/.test(frame.file) ? "python" : "library";
 }
 
