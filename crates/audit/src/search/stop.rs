@@ -185,7 +185,8 @@ pub(super) fn stop(memory: &Memory) -> Stopped {
             }
         }
         sent = all;
-        if !wait(&stopped, all, signal, deadline) {
+        // A thread that cannot be stopped may create others without end.
+        if !wait(&stopped, all, signal, deadline) || Instant::now() >= deadline {
             break;
         }
     }

@@ -177,18 +177,20 @@ impl<D: Driver> State<D> {
         granules: u32,
     ) -> Result<RangeId, D> {
         let mapped_before = part.end();
+        let mut end = mapped_before;
         for (at, &handle) in more.iter().enumerate() {
-            if let Err(error) = self.driver.map(part.end(), handle.bytes(), handle.id) {
+            if let Err(error) = self.driver.map(end, handle.bytes(), handle.id) {
                 self.recycle(more[at..].to_vec());
                 self.abandon(part);
                 self.drop_spot(spot);
                 return Err(refused("map")(error));
             }
             part.handles.push(handle);
+            end += handle.bytes();
         }
         // A window that is not at the front of its frame is the first page: the block begins inside it.
         let head = spot.is_some_and(|(_, start)| start > 0) && !part.handles.is_empty();
-        let (mut base, mut end) = (part.first, part.end());
+        let mut base = part.first;
         let mut address = base;
         let mut window = None;
         if let Some((frame, start)) = spot {

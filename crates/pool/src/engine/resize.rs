@@ -14,11 +14,12 @@ use crate::windows::Window;
 /// The most pages of addresses that a range has behind it to grow into: no block of the size of the device may need more
 /// addresses than the driver reserves at once.
 const GROWTH: u64 = 512;
-/// What it costs to map a handle and to permit access, beside to unmap one.
+/// The cost of mapping a handle with access, where unmapping one costs 1.
 const MAP: u64 = 2;
-/// Cached ranges that are looked at for one block, of so many.
-const LOOKED_AT: usize = 1024;
-const WALKED: usize = 16 << 10;
+/// How many cached ranges are compared for one block.
+const COMPARED: usize = 1024;
+/// How many are looked at to find these: others are too short, or in use by their stream.
+const LOOKED_AT: usize = 16 << 10;
 
 /// Pages of a range that is built: its own, without the window. They are mapped, with access.
 #[derive(Debug)]
@@ -66,8 +67,8 @@ impl<D: Driver> State<D> {
         })
     }
 
-    /// Takes the pages of a cached range out of which one of this many pages is made with the fewest calls, if that saves any.
-    /// Those that are too many are unmapped.
+    /// Takes the cached range that costs least to resize to this many pages of its own, if that costs less than to map all of
+    /// them. Pages beyond that number, and its window, are unmapped.
     pub(crate) fn take_similar(&mut self, whole: u64) -> Option<Part> {
         // As for what is unmapped for other blocks: a little stays as it is.
         if whole == 0 || self.idle_bytes() <= self.slack() {
@@ -119,11 +120,12 @@ impl<D: Driver> State<D> {
         self.unmap_or_keep(part.room, mapped, part.handles, None);
     }
 
+    /// The cached range that costs least to resize.
     fn most_similar(&self, whole: u64) -> Option<RangeId> {
         let mut best = None;
         // What it costs to build it out of idle handles.
-        let mut least = MAP * count(whole);
-        let cached = self.ranges.oldest_first().take(WALKED);
+        let mut least = MAP * handle_count(whole);
+        let cached = self.ranges.oldest_first().take(LOOKED_AT);
         let usable = cached.filter(|(_, range, cached)| {
             let room = (range.room.end() - first_page(range, &self.windows)) / PAGE;
             // With a page behind it for the window.
@@ -132,15 +134,15 @@ impl<D: Driver> State<D> {
                 && range.pins == 0
                 && self.streams.is_done(cached.freed)
         });
-        for (id, range, _) in usable.take(LOOKED_AT) {
+        for (id, range, _) in usable.take(COMPARED) {
             let (kept, left) = shrunk(&range.handles, whole);
             let unmapped = &range.handles[kept..];
-            // A large handle would be idle, and small ones missing.
+            // It would make a large handle idle, and small ones would have to be created.
             if left < whole && unmapped.iter().any(|handle| handle.large) {
                 continue;
             }
             let window = usize::from(range.window.is_some());
-            let cost = (unmapped.len() + window) as u64 + MAP * count(whole - left);
+            let cost = (unmapped.len() + window) as u64 + MAP * handle_count(whole - left);
             if cost < least {
                 (best, least) = (Some(id), cost);
             }
@@ -163,8 +165,8 @@ fn pages(handles: &[Handle]) -> u64 {
     handles.iter().map(|handle| handle.bytes() / PAGE).sum()
 }
 
-/// The handles that so many pages are created as.
-fn count(pages: u64) -> u64 {
+/// How many handles this many pages are created as.
+fn handle_count(pages: u64) -> u64 {
     pages / LARGE_PAGES + pages % LARGE_PAGES
 }
 
