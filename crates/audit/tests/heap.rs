@@ -55,6 +55,103 @@ fn without_the_library_the_blocks_lie_together() {
     );
 }
 
+/// A program and a library that stands for the driver's. `None` without a C compiler.
+fn program(folder: &Folder, driver: &str, main: &str) -> Option<std::path::PathBuf> {
+    let library = ["-fPIC", "-shared", "-O1"];
+    let driver = source("heap_driver.c") + driver;
+    compile(folder, "libcuda.so.2", &driver, &library)?;
+    compile(folder, "program", main, &["-l:libcuda.so.2"])
+}
+
+/// The first free of a thread succeeds where there is no memory left.
+#[test]
+fn a_free_needs_no_memory() {
+    let folder = simulated_driver_folder();
+    let main = r#"
+        #include <stdio.h>
+        #include "heap_driver.h"
+        static void *volatile first;
+        static volatile int is_full;
+        static void *run(void *unused)
+        {
+            while (!is_full)
+                ;
+            driver_free(first);
+            return unused;
+        }
+        int main(void)
+        {
+            pthread_t thread;
+            if (pthread_create(&thread, NULL, run, NULL) != 0)
+                return 1;
+            // Of the arena: the last ones are not.
+            first = driver_malloc(300);
+            while (driver_malloc(24))
+                ;
+            is_full = 1;
+            pthread_join(thread, NULL);
+            puts("all blocks were intact");
+            return 0;
+        }"#;
+    let Some(program) = program(&folder, "", main) else {
+        return;
+    };
+    let command = format!("ulimit -v 400000 && exec {}", program.display());
+    let mut shell = audited(std::path::Path::new("/bin/sh"), &folder);
+    let output = shell.args(["-c", &command]).output();
+    assert_intact(&output.expect("the program can be started"));
+}
+
+/// A thread that ends while the arena is locked, and that is cancelled then, has returned its value.
+#[test]
+fn a_thread_that_ends_while_another_forks() {
+    let folder = simulated_driver_folder();
+    // Its constructor runs before that of the audit library, so that its handler runs when the arena is locked.
+    let driver = r#"
+        void (*hook)(void);
+        static void prepare(void) { if (hook) hook(); }
+        __attribute__((constructor)) static void start(void) { pthread_atfork(prepare, NULL, NULL); }
+        "#;
+    let main = r#"
+        #include <stdio.h>
+        #include <unistd.h>
+        #include <sys/wait.h>
+        #include "heap_driver.h"
+        extern void (*hook)(void);
+        static volatile int is_locked, is_ready;
+        static pthread_t thread;
+        static void *run(void *value)
+        {
+            for (int at = 0; at < 5; at++)
+                driver_free(driver_malloc(100 + 30 * at));
+            is_ready = 1;
+            while (!is_locked)
+                ;
+            return value;
+        }
+        static void cancel(void) { pthread_cancel(thread); is_locked = 1; usleep(100000); }
+        int main(void)
+        {
+            void *value = NULL;
+            hook = cancel;
+            pthread_create(&thread, NULL, run, &value);
+            while (!is_ready)
+                ;
+            pid_t child = fork();
+            if (child == 0)
+                _exit(0);
+            waitpid(child, NULL, 0);
+            pthread_join(thread, &value);
+            puts(value == &value ? "all blocks were intact" : "cancelled");
+            return 0;
+        }"#;
+    let Some(program) = program(&folder, driver, main) else {
+        return;
+    };
+    let output = audited(&program, &folder).output();
+    assert_intact(&output.expect("the program can be started"));
+}
+
 /// A limit on the address space refuses the large reservation; a smaller one, or the program's own `malloc`, serves.
 #[test]
 fn a_limit_on_the_address_space() {

@@ -11,7 +11,7 @@ use super::lock::Lock;
 use super::range::{self, Reserved, UNIT, Use};
 use super::runs::Runs;
 use super::slabs::{Freed, Slabs};
-use super::{classes, next};
+use super::{cache, classes, next};
 
 const SHARDS: usize = 8;
 
@@ -77,7 +77,7 @@ fn is_held_here() -> bool {
     holder != 0 && holder == unsafe { libc::pthread_self() } as usize
 }
 
-/// Waits until no thread is inside the arena, and keeps all others out. For `fork`, and before threads are stopped.
+/// Takes all locks. For `fork`, and before threads are stopped.
 pub(super) fn lock_all() {
     for slabs in SLABS.iter().flatten() {
         slabs.lock.lock();
@@ -130,6 +130,9 @@ fn allocate_here(size: usize, align: usize) -> Option<*mut c_void> {
 }
 
 fn allocate_small(reserved: Reserved, class: usize) -> Option<*mut u8> {
+    if let Some(block) = cache::pop(class) {
+        return Some(block);
+    }
     let shard = shard();
     SLABS[shard][class].with(|slabs| {
         if let Some(block) = slabs.allocate(reserved, class) {
@@ -206,6 +209,9 @@ pub(super) unsafe fn free(block: *mut c_void) {
         match (*entry).usage {
             Use::Slab => {
                 let (class, shard) = ((*entry).class as usize, (*entry).shard as usize);
+                if cache::push(class, block.cast()) {
+                    return;
+                }
                 SLABS[shard][class].with(|slabs| {
                     if let Freed::Empty(unit) = slabs.free(reserved, block.cast(), class) {
                         RUNS.with(|runs| runs.free(reserved, unit, 1));

@@ -42,7 +42,7 @@ impl Lock {
                 0..SPINS => std::hint::spin_loop(),
                 // The holder may have lost its processor.
                 SPINS..YIELDS => std::thread::yield_now(),
-                _ => std::thread::sleep(SLEEP),
+                _ => sleep(),
             }
         }
     }
@@ -51,6 +51,23 @@ impl Lock {
     pub(super) fn unlock(&self) {
         self.0.store(false, Ordering::Release);
     }
+}
+
+/// By a system call: the C library's function is a cancellation point, and `malloc` and `free` must not be one.
+#[cold]
+fn sleep() {
+    let time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: SLEEP.subsec_nanos().into(),
+    };
+    // SAFETY: the time is valid, and what is left of it is not wanted.
+    unsafe {
+        libc::syscall(
+            libc::SYS_nanosleep,
+            &time,
+            ptr::null_mut::<libc::timespec>(),
+        )
+    };
 }
 
 impl Drop for Held<'_> {

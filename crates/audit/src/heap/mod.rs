@@ -13,6 +13,7 @@
 //! | `range` | the reserved range and its table of units |
 //! | `runs` | contiguous units: large blocks, and slabs |
 //! | `slabs` | small blocks |
+//! | `cache` | small blocks that a thread keeps |
 //! | `arena` | allocate, free, reallocate |
 //! | `objects` | loaded ELF objects and their dynamic symbols |
 //! | `driver` | address ranges of the driver's libraries |
@@ -23,6 +24,7 @@
 //! It knows nothing of CUDA calls, of the registry, or of the search.
 
 mod arena;
+mod cache;
 mod classes;
 pub(crate) mod driver;
 #[cfg(target_arch = "x86_64")]
@@ -66,10 +68,11 @@ pub(crate) fn next_malloc() -> NextMalloc {
     next::next_malloc()
 }
 
-/// No other thread is inside the arena while this exists. The holder must not allocate.
+/// No other thread holds a lock of the arena while this exists; threads may take blocks that they keep. The holder must not
+/// allocate.
 pub(crate) struct Frozen(());
 
-/// Waits until no thread is inside the arena, and keeps all out.
+/// Waits until no thread holds a lock of the arena, and keeps all from holding one.
 pub(crate) fn freeze() -> Frozen {
     arena::lock_all();
     Frozen(())
@@ -116,6 +119,7 @@ static ALLOCATOR: OwnAllocator = OwnAllocator;
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct() {
         next::resolve();
+        cache::prepare();
         driver::refresh();
         objects::note_first();
         // SAFETY: the handlers are functions of this library, which is never unloaded: it is preloaded.
