@@ -30,13 +30,15 @@ fn awaited_set(line: &str) -> Option<u64> {
 
 /// Whether the thread ended, or blocks the signal.
 pub(super) fn cannot_stop(thread: i32, signal: c_int) -> bool {
-    status(thread).is_some_and(|status| status.has_ended || status.blocks(signal))
+    status(thread).is_some_and(|status| status.cannot_stop(signal))
 }
 
 /// What the system says of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Status {
     pub(super) has_ended: bool,
+    /// It is on a processor, or waits for one.
+    is_running: bool,
     /// It was never switched off a processor: probably, it was never on one.
     is_new: bool,
     /// A bit for each signal, from the lowest on.
@@ -44,6 +46,11 @@ pub(super) struct Status {
 }
 
 impl Status {
+    /// One that is running may be on its way out of the handler of the last stop, where all signals are blocked: it can.
+    fn cannot_stop(self, signal: c_int) -> bool {
+        self.has_ended || (self.blocks(signal) && !self.is_running)
+    }
+
     fn parse(text: &[u8]) -> Status {
         let line = |name: &[u8]| {
             let mut lines = text.split(|byte| *byte == b'\n');
@@ -57,6 +64,7 @@ impl Status {
         Status {
             is_new: switches.iter().all(|name| line(name) == Some(b"0")),
             has_ended: matches!(line(b"State:\t"), Some([b'Z' | b'X', ..])),
+            is_running: matches!(line(b"State:\t"), Some([b'R', ..])),
             blocked: blocked.map_or(0, |blocked| {
                 u64::from_str_radix(blocked.trim(), 16).unwrap_or(0)
             }),
@@ -80,6 +88,7 @@ pub(super) fn status(thread: i32) -> Option<Status> {
         Ok(text) => Some(Status::parse(text)),
         Err(libc::ENOENT | libc::ESRCH) => Some(Status {
             has_ended: true,
+            is_running: false,
             is_new: false,
             blocked: 0,
         }),
@@ -179,6 +188,9 @@ mod tests {
         assert!(status("R", "fffffffe7ffbfeff").blocks(60));
         assert!(status("R", "0800000000000000").blocks(60));
         assert!(!status("R", "0800000000000000").blocks(59));
+        assert!(status("S", "0800000000000000").cannot_stop(60));
+        assert!(!status("R", "0800000000000000").cannot_stop(60));
+        assert!(status("Z", "0000000000000000").cannot_stop(60));
         assert!(!status("R", "fffffffe7ffbfeff").is_starting(60));
         let switches = |voluntary: u32, other: u32| {
             let text = format!(
