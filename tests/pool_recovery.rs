@@ -11,7 +11,7 @@ mod support;
 
 use std::sync::mpsc::channel;
 
-use cuguard::oom::OomPolicy;
+use cuguard::oom::{Cause, OomPolicy};
 use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Error, Pool, Result, Stream};
@@ -89,6 +89,76 @@ fn small_blocks_that_wait_for_their_stream_are_waited_for() -> Result<()> {
     assert!(gate.is_open());
     opener.join().unwrap();
     drop((page, in_use));
+    Ok(())
+}
+
+/// What other pools keep does not count against the limit of a pool: they keep it.
+#[test]
+fn a_limit_is_no_reason_for_other_pools_to_release_memory() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let other = Pool::new(&context)?;
+    drop(take(&other, 64 * MIB)?);
+    context.synchronize()?;
+    let limited = Pool::builder().limit(4 << 20).build(&context)?;
+    let in_use = take(&limited, 3 * MIB)?;
+    let why = room::why(take(&limited, 2 * MIB));
+    assert_eq!(other.stats().held, 64 << 20);
+    let limit = why.limit.expect("it refused");
+    assert_eq!((limit.bytes, limit.held), (4 << 20, 4 << 20));
+    drop(in_use);
+    Ok(())
+}
+
+/// Equal blocks of more than half a page leave the rest of each page unused: no pool hoards it.
+#[test]
+fn the_rest_of_pages_with_blocks_is_named_as_such() -> Result<()> {
+    if !simulated("the_rest_of_pages_with_blocks_is_named_as_such") {
+        return Ok(());
+    }
+    let _turn = turn();
+    let context = context()?;
+    let in_the_way = room::leave(&context, 64 * MIB)?;
+    let pool = Pool::new(&context)?;
+    let mut blocks = Vec::new();
+    let why = loop {
+        match take(&pool, 1100 << 10) {
+            Ok(block) => blocks.push(block),
+            refused => break room::why(refused),
+        }
+    };
+    let text = format!("{why:#}");
+    let unused = pool.stats().held - pool.stats().used;
+    let cause = Cause::HoardedByPools { bytes: unused };
+    assert!(why.causes().contains(&cause), "{text}");
+    for part in [
+        "blocks in pools leave",
+        "fill pages of 2 MiB in part",
+        "no pool of the driver has unused memory",
+    ] {
+        assert!(text.contains(part), "{part:?} in {text}");
+    }
+    drop((blocks, in_the_way));
+    Ok(())
+}
+
+/// A block takes whole pages, and the limit is of pages: the error says so.
+#[test]
+fn a_limit_that_is_exceeded_by_the_rest_of_a_page() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let limited = Pool::builder().limit(3 << 20).build(&context)?;
+    let Err(error) = take(&limited, 3 * MIB) else {
+        panic!("two pages are 4 MiB");
+    };
+    let text = error.to_string();
+    assert!(
+        text.contains(
+            "it holds 0 B of the 3 MiB that it may have, and 3 MiB take more than the rest, in \
+             pages of 2 MiB"
+        ),
+        "{text}"
+    );
     Ok(())
 }
 

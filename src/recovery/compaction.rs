@@ -31,19 +31,24 @@ pub(super) fn any(state: &ContextState) -> bool {
 }
 
 /// Makes pools release memory: first what is idle, then, if that is not `enough`, what merging gains. Returns false if none
-/// released any. `is_limit`: the limit of a pool refused the allocation. `wait_at_most`: for work on the device.
+/// released any. `limit`: the limit of a pool refused the allocation, so that only memory of such a pool helps.
+/// `wait_at_most`: for work on the device.
 pub(super) fn release(
     state: &ContextState,
-    is_limit: bool,
+    limit: Option<u64>,
     bytes: u64,
     wait_at_most: Duration,
     enough: &mut dyn FnMut() -> bool,
 ) -> bool {
     let begin = Instant::now();
-    let pools = pools(state);
+    let mut pools = pools(state);
+    pools.retain(|(_, pool)| limit.is_none_or(|limit| pool.settings().limit == limit));
     let mut any = false;
     for other in on_device(state.device) {
-        if let Some(_inside) = other.try_enter() {
+        // Pools without a guard count against no limit but the device's.
+        if limit.is_none()
+            && let Some(_inside) = other.try_enter()
+        {
             any |= other.pools_of_cuguard().destroy_orphans();
         }
     }
@@ -53,7 +58,7 @@ pub(super) fn release(
         }
     }
     // Another thread may have freed meanwhile.
-    if (any || is_limit) && enough() {
+    if (any || limit.is_some()) && enough() {
         return true;
     }
     let wanted = match bytes {

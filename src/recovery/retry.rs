@@ -130,8 +130,7 @@ fn run_steps(
                 RecoveryStep::Compact => {
                     let bytes = request.bytes as u64;
                     let most = policy.wait_at_most;
-                    let is_limit = pool_limit.is_some();
-                    compaction::release(state, is_limit, bytes, most, &mut try_again)
+                    compaction::release(state, pool_limit, bytes, most, &mut try_again)
                 }
                 RecoveryStep::Callbacks => {
                     // An unknown size: as much as they can free.

@@ -27,6 +27,8 @@ pub(crate) struct Handles {
     kept: Vec<Handle>,
     /// Physical memory of all handles that are not released.
     held: u64,
+    /// Small handles that can be created in place of a large one that was released for them.
+    split: u64,
 }
 
 impl Handles {
@@ -50,6 +52,17 @@ impl Handles {
         })?;
         self.held += bytes;
         Ok(Handle { id, large })
+    }
+
+    /// Releases the large handle that is idle longest for small ones, once for as many as it has pages. Call it before a small
+    /// handle is created.
+    pub(crate) fn split_large<D: Driver>(&mut self, driver: &D) {
+        if self.split > 0 {
+            self.split -= 1;
+        } else if let Some(large) = self.take_oldest(true) {
+            self.release(driver, large);
+            self.split = LARGE_PAGES - 1;
+        }
     }
 
     /// Takes an idle handle, the one used last.
@@ -77,6 +90,10 @@ impl Handles {
 
     /// Releases a handle. Refused, it is kept. Returns the bytes released.
     pub(crate) fn release<D: Driver>(&mut self, driver: &D, handle: Handle) -> u64 {
+        if !handle.large {
+            // Those that come in its place are others.
+            self.split = 0;
+        }
         if driver.release(handle.id).is_err() {
             self.kept.push(handle);
             return 0;

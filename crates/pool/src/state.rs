@@ -43,8 +43,6 @@ pub(crate) struct State<D: Driver> {
     pub(crate) unwaited: bool,
     /// What stayed mapped because unmapping was refused.
     pub(crate) kept_mappings: Vec<KeptMapping>,
-    /// Small handles that can be created in place of a large one that was released for them.
-    pub(crate) split: u64,
     /// Bytes of live blocks.
     pub(crate) used: u64,
     /// Counts frees: the time that idle memory is ordered by. A clock would cost more than the rest of a free.
@@ -87,7 +85,6 @@ impl<D: Driver> State<D> {
             noted_stuck: false,
             unwaited: false,
             kept_mappings: Vec::new(),
-            split: 0,
             used: 0,
             now: 0,
             marks: VecDeque::new(),

@@ -40,6 +40,35 @@ static FACTS: [Facts; CLASSES] = {
     facts
 };
 
+/// The sizes of one doubling: the distance between them, and where they begin.
+#[derive(Clone, Copy)]
+struct Step {
+    shift: u8,
+    first: u8,
+}
+
+static STEPS: [Step; LARGEST.ilog2() as usize] = {
+    let mut steps = [Step { shift: 9, first: 0 }; LARGEST.ilog2() as usize];
+    let mut doubling = 12;
+    while doubling < steps.len() {
+        steps[doubling] = if doubling < 16 {
+            // The leading bit and the next three are 8 to 15.
+            Step {
+                shift: doubling as u8 - 3,
+                first: (doubling as u8 - 12) * 8,
+            }
+        } else {
+            // 64 KiB are four times 16 KiB, and class 39.
+            Step {
+                shift: 14,
+                first: 36,
+            }
+        };
+        doubling += 1;
+    }
+    steps
+};
+
 /// Multiples of 512 bytes up to 4 KiB, eight steps a doubling up to 64 KiB, then multiples of 16 KiB.
 const fn class_bytes(index: u64) -> u64 {
     match index {
@@ -53,18 +82,13 @@ impl Class {
     /// The smallest class in which a block of this size fits. `None` if caches hold no such blocks.
     #[inline(always)]
     pub(crate) const fn of(bytes: u64) -> Option<Self> {
-        let index = if bytes <= 4 << 10 {
-            bytes.saturating_sub(1) >> 9
-        } else if bytes <= 64 << 10 {
-            // Between 12 and 15.
-            let doubling = (bytes - 1).ilog2();
-            // The leading bit and the next three are 8 to 15.
-            ((doubling as u64 - 12) << 3) + ((bytes - 1) >> (doubling - 3))
-        } else if bytes <= LARGEST {
-            40 + ((bytes - (64 << 10) - 1) >> 14)
-        } else {
+        if bytes > LARGEST {
             return None;
-        };
+        }
+        let last = bytes.saturating_sub(1);
+        // Without a branch: sizes that come in any order would be mispredicted.
+        let Step { shift, first } = STEPS[(last | 1).ilog2() as usize];
+        let index = (last >> shift) + first as u64;
         Some(Self(index as u8))
     }
 

@@ -151,14 +151,9 @@ impl<D: Driver> State<D> {
         Ok(())
     }
 
-    /// A small handle. A large one that is idle is released for it, once for as many small ones as it has pages.
+    /// A small handle. A large one that is idle is released for it.
     fn create_small(&mut self) -> Result<Handle, D> {
-        if self.split > 0 {
-            self.split -= 1;
-        } else if let Some(large) = self.handles.take_oldest(true) {
-            self.handles.release(&self.driver, large);
-            self.split = LARGE_PAGES - 1;
-        }
+        self.handles.split_large(&self.driver);
         self.create(false)
     }
 

@@ -322,3 +322,26 @@ fn a_compaction_that_is_refused_returns_what_it_released() {
     model.check();
     model.destroy();
 }
+
+/// A page without a block whose unmapping is refused is merged with none, least of all with itself.
+#[test]
+fn an_empty_page_that_stays_mapped_is_not_merged() {
+    for refused in 0..24 {
+        let mut model = Model::new(400 * MIB, Settings::default());
+        model.allocate(0, 64 * KIB).unwrap();
+        model.free(0, 0);
+        let calls = model.fake.calls();
+        model.fake.refuse(calls..calls + refused);
+        let compacted = model.compact(u64::MAX);
+        model.fake.refuse(0..0);
+        let stats = model.pool.stats();
+        assert_eq!((stats.merged_frames, stats.merged_windows), (0, 0));
+        if let Ok(compacted) = compacted {
+            assert_eq!(compacted.merged_frames, 0);
+            assert!(compacted.refused || stats.held == 0, "{compacted:?}");
+        }
+        model.check();
+        model.check_overlap();
+        model.destroy();
+    }
+}

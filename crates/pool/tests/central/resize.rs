@@ -181,3 +181,25 @@ fn a_little_is_not_resized() {
     }
     model.destroy();
 }
+
+/// A large handle that is released for small ones stands for them once: not for others after these are released too.
+#[test]
+fn small_handles_are_created_in_place_of_a_large_one_once() {
+    let mut model = Model::new(1 << 30, Settings::default());
+    let large_is_idle = |model: &mut Model| {
+        model.allocate(0, 64 * MIB).unwrap();
+        model.free(0, 0);
+        model.fake.complete_all();
+    };
+    large_is_idle(&mut model);
+    model.allocate(1, 4 * MIB).unwrap();
+    model.free(0, 1);
+    model.fake.complete_all();
+    model.pool.trim(0).unwrap();
+    assert_eq!(model.pool.stats().held, 0);
+    large_is_idle(&mut model);
+    model.allocate(1, 40 * MIB).unwrap();
+    assert_eq!(model.pool.stats().held, 40 * MIB);
+    model.check();
+    model.destroy();
+}

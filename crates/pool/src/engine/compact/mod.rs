@@ -38,8 +38,8 @@ impl<D: Driver> State<D> {
         if !self.settings.merge || done.released >= wanted {
             return Ok(done);
         }
-        // Those that are refused are merged with others.
-        let _ = self.drop_empty_windows(self.windows.keys());
+        // The frames of those that are refused are not emptied.
+        done.refused = self.drop_empty_windows(self.windows.keys()).is_err();
         done.released += self.release_idle(0, u64::MAX);
         for _ in 0..ROUNDS {
             let before = done.merged_frames;

@@ -32,7 +32,9 @@ pub(super) fn plan(mut candidates: Vec<Candidate>, wanted: usize) -> Vec<Source>
         if sources.len() >= wanted {
             break;
         }
-        if received[index] || candidates[index].pinned {
+        // Windows without a granule could not be unmapped: their frame would stay.
+        let can_be_emptied = candidates[index].windows.iter().all(|(_, mask)| *mask != 0);
+        if received[index] || candidates[index].pinned || !can_be_emptied {
             continue;
         }
         let used = candidates[index].used;
