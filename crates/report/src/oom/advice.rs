@@ -34,6 +34,12 @@ impl OutOfMemory {
     }
 
     /// Pools that keep what they do not use.
+    /// Whether all unused memory of pools is in pages of cuguard's that have blocks too.
+    pub(super) fn is_in_shared_pages(&self) -> bool {
+        let mut hoarding = self.pools.iter().filter(|pool| pool.unused() != 0);
+        hoarding.all(|pool| pool.of_cuguard && pool.used != 0)
+    }
+
     fn about_pools(&self, advice: &mut Advice) {
         let hoarding = || self.pools.iter().filter(|pool| pool.unused() != 0);
         if self.settings.audited {
@@ -55,6 +61,13 @@ impl OutOfMemory {
                     "{name} may keep {keeps}: lower its release threshold"
                 ));
             }
+        } else if self.is_in_shared_pages() && self.is_off(RecoveryStep::Compact) {
+            advice.add("let half-empty pages be merged: OomPolicy::compact(true)");
+        } else if self.is_in_shared_pages() {
+            advice.add(
+                "blocks of these sizes fill pages of 2 MiB in part: other sizes, or smaller blocks \
+                 beside them, use the rest (chapter `pools` of the documentation)",
+            );
         } else if hoarding().any(|pool| pool.used != 0) {
             advice.add(
                 "blocks that are in use keep their pool's memory: free them, or take what lives \
@@ -129,6 +142,8 @@ impl OutOfMemory {
             if is_there {
                 advice.add(raise);
             }
+        } else if is_there && held == 0 {
+            advice.add(raise);
         } else if is_there {
             advice.add(format!("free some of it, or {raise}"));
         } else {

@@ -27,8 +27,20 @@ impl OutOfMemory {
                     ByteSize(request),
                     ByteSize(*limit)
                 ),
+                Some(request)
+                    if held.saturating_add(request) <= *limit
+                        && self.limit.is_some_and(|limit| limit.of_pool) =>
+                {
+                    format!(
+                        "it holds {} of the {} that it may have, and {} take more than the rest, \
+                         in pages of 2 MiB",
+                        ByteSize(*held),
+                        ByteSize(*limit),
+                        ByteSize(request)
+                    )
+                }
                 _ => format!(
-                    "{} of the {} that it may have are in use",
+                    "it holds {} of the {} that it may have",
                     ByteSize(*held),
                     ByteSize(*limit)
                 ),
@@ -52,6 +64,9 @@ impl OutOfMemory {
                 format!("other contexts of this process hold {size}")
             }
             Cause::OtherProcesses { bytes, pids } => self.short_processes(*bytes, pids),
+            Cause::HoardedByPools { .. } if self.is_in_shared_pages() => {
+                format!("blocks in pools leave {size} of their pages unused")
+            }
             Cause::HoardedByPools { .. } => {
                 format!("memory pools have {size} that they do not use")
             }

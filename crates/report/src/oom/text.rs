@@ -246,12 +246,10 @@ impl Page<'_> {
         self.row("device", device);
         if let Some(limit) = why.limit {
             let (bytes, held) = (ByteSize(limit.bytes), ByteSize(limit.held));
-            let name = if limit.of_pool {
-                "pool's limit"
-            } else {
-                "memory limit"
-            };
-            self.row(name, format!("{bytes}, {held} in use"));
+            match limit.of_pool {
+                true => self.row("pool's limit", format!("{bytes}, {held} held")),
+                false => self.row("memory limit", format!("{bytes}, {held} in use")),
+            }
         }
         let this = why.this();
         let outside_of = match why.settings.audited {
@@ -409,7 +407,7 @@ impl Page<'_> {
                 RecoveryStep::Compact => ("compact pools", "nothing could be released"),
                 RecoveryStep::Callbacks => ("callbacks", "none is registered"),
                 RecoveryStep::Wait => ("wait for frees", "no frees are pending"),
-                RecoveryStep::Trim => ("trim pools", "no pool has unused memory"),
+                RecoveryStep::Trim => ("trim pools", "no pool of the driver has unused memory"),
                 RecoveryStep::OtherProcesses => ("other processes", "none released memory"),
             };
             let refused = self.why.limit.is_some_and(|limit| limit.refused);
