@@ -15,6 +15,7 @@ mod check;
 mod figures;
 mod fill;
 mod pairs;
+mod processor;
 mod threads;
 #[path = "../tracking/timing.rs"]
 #[allow(
@@ -27,6 +28,8 @@ mod trace;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+
+use processor::Pinned;
 
 const HELP: &str = "\
 Measures cuguard's pool, and the driver's pool through cuguard, as JSON lines.
@@ -63,6 +66,9 @@ struct Options {
 /// Measures and prints.
 type Section = fn(&Options) -> Outcome;
 
+/// Sections whose time is that of one thread outside the driver.
+const ONE_THREAD: [&str; 2] = ["pair", "churn"];
+
 const SECTIONS: [(&str, Section); 7] = [
     ("pair", pairs::pair),
     ("churn", pairs::churn),
@@ -98,12 +104,25 @@ fn main() -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for (name, section) in sections {
         // Figures of different speeds cannot be compared: each section says which it had.
-        let warm_up =
-            || timing::warm_up(Duration::from_millis(if options.short { 1 } else { 300 }));
+        let pinned = ONE_THREAD.contains(name).then(Pinned::to_quiet).flatten();
+        let warm_up = || {
+            let time = Duration::from_millis(if options.short { 1 } else { 300 });
+            (timing::warm_up(time), processor::steps())
+        };
         let before = warm_up();
         let outcome = section(&options);
         let after = warm_up();
-        println!("speed of {name}: {before:.2} GHz before, {after:.2} GHz after");
+        println!(
+            "speed of {name}: {:.2} GHz before, {:.2} GHz after; {:.2} and {:.2} steps/ns{}",
+            before.0,
+            after.0,
+            before.1,
+            after.1,
+            pinned.map_or(String::new(), |pinned| format!(
+                "; on processor {}",
+                pinned.processor
+            ))
+        );
         if let Err(error) = outcome {
             eprintln!("pool: {name}: {error}");
             code = ExitCode::FAILURE;

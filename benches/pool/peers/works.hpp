@@ -129,7 +129,7 @@ inline uint64_t free_bytes() {
 
 template <class Adaptor>
 void pair(const Options &options, const std::string &name) {
-    const int rounds = options.brief ? 5 : 201, count = options.brief ? 50 : 500;
+    const int rounds = options.brief ? 5 : 51, count = options.brief ? 50 : 10000;
     Adaptor pool(Shape{1 * GiB, 0});
     Stream stream;
     std::vector<double> times;
@@ -151,7 +151,7 @@ inline size_t churn_size(Numbers &numbers, bool powers) {
 template <class Adaptor>
 void churn(const Options &options, const std::string &name) {
     const size_t live = 1000;
-    const int rounds = options.brief ? 3 : 51, count = options.brief ? 100 : 1000;
+    const int rounds = options.brief ? 3 : 31, count = options.brief ? 100 : 20000;
     for (bool powers : {false, true}) {
         Adaptor pool(Shape{4 * GiB, 0});
         Stream stream;

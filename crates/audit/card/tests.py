@@ -2,18 +2,21 @@
 """Tests of the scripts: reading reports, comparing, and whole runs with a stand-in for the `cuguard` command."""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(HERE))
+sys.path[:0] = [str(HERE), str(HERE / "bench")]
 
 from harness import comparing, reading
 from harness.running import Outcome
+from turns import Failed, take_turns
 
 # Writes the report in the environment's FAKE_REPORT where --output says, and runs the program.
 FAKE = """#!/usr/bin/env python3
@@ -103,6 +106,43 @@ class Comparing(unittest.TestCase):
     def test_the_sanitizer_counts_all_fates(self):
         expected = {"lost": {"count": 1, "bytes": 1}, "reachable": {"count": 2, "bytes": 2}, "destroyed": {"count": 3, "bytes": 3}}
         self.assertEqual(str(comparing.expected_of_sanitizer(expected)), "6, 6 B")
+
+
+# Answers each line with its name and the time, ends after as many answers as it is told, and with the code that it is told.
+TURNS = """
+import sys, time
+name, most, code = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for _, line in zip(range(most), sys.stdin):
+    print(name, time.monotonic_ns(), flush=True)
+print("it is over", file=sys.stderr)
+sys.exit(code)
+"""
+
+
+class Turns(unittest.TestCase):
+    def take(self, *programs, turns=4, seconds=60):
+        commands = [[sys.executable, "-c", TURNS, *map(str, program)] for program in programs]
+        processor = min(os.sched_getaffinity(0))
+        with tempfile.TemporaryDirectory() as folder:
+            return take_turns(commands, turns, dict(os.environ), pathlib.Path(folder), processor, time.monotonic() + seconds)
+
+    def test_each_answers_each_turn_and_the_order_alternates(self):
+        answers = self.take(("a", 100, 0), ("b", 100, 0))
+        self.assertEqual([len(each) for each in answers], [4, 4])
+        in_order = sorted((line.split() for each in answers for line in each), key=lambda words: int(words[1]))
+        self.assertEqual("".join(name for name, _ in in_order), "abbaabba")
+
+    def test_one_that_ends_early(self):
+        with self.assertRaisesRegex(Failed, "ended early: it is over"):
+            self.take(("a", 100, 0), ("b", 3, 0))
+
+    def test_one_that_fails_at_its_end(self):
+        with self.assertRaisesRegex(Failed, r"exit codes \[0, 5\]"):
+            self.take(("a", 100, 0), ("b", 100, 5))
+
+    def test_one_that_does_not_answer(self):
+        with tempfile.TemporaryDirectory() as folder, self.assertRaisesRegex(Failed, "timed out"):
+            take_turns([["sleep", "600"]], 1, dict(os.environ), pathlib.Path(folder), min(os.sched_getaffinity(0)), time.monotonic() + 0.2)
 
 
 class Running(unittest.TestCase):

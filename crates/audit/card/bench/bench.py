@@ -6,7 +6,10 @@
     crates/audit/card/bench/bench.py target/release/cuguard --record --only pairs --only torch_step.py
 
 Prints medians, the range of all rounds, and the ratio and the difference of the medians and of the best rounds. A processor
-that runs at two speeds, one for each process, moves a median of few rounds from one to the other. Exit code 1: a program failed.
+that runs at two speeds, one for each process, moves a median of few rounds from one to the other. Pairs are measured in turns of
+processes that live at the same time (turns.py), and so are steps of PyTorch: the median of the ratios of all turns, and how far it
+differs between processes.
+Exit code 1: a program failed.
 """
 
 import argparse
@@ -24,9 +27,10 @@ from dataclasses import dataclass
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.dont_write_bytecode = True
-sys.path.insert(0, str(HERE.parent))
+sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 from harness.running import absolute, run
+from turns import Failed, take_turns
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,16 @@ class Bench:
     target: str = ""
     sanitizer: tuple = None       # the arguments for compute-sanitizer, which is slower; None: not run under it
     timeout: float = 60
+    turns: int = 0                # of each process in a round, where those of all modes take turns; 0: one after the other
 
 
 BENCHES = [
-    Bench("cudaMalloc + cudaFree, 1 MiB", "pairs", ("malloc", "400"), ("value",), 24, "ratio 1.02", ("malloc", "100")),
-    Bench("cudaMallocAsync + cudaFreeAsync, 1 MiB", "pairs", ("async", "50000"), ("value",), 24, "+0.35 µs", ("async", "5000")),
-    Bench("the same on 16 threads, one stream each", "threads", ("1500",), ("value",), 12, "within noise", ("300",)),
+    Bench("cudaMalloc + cudaFree, 1 MiB", "pairs", ("malloc", "100"), ("value",), 12, "ratio 1.02", ("malloc", "100"), turns=40),
+    Bench("cudaMallocAsync + cudaFreeAsync, 1 MiB", "pairs", ("async", "10000"), ("value",), 12, "+0.35 µs", ("async", "5000"), turns=40),
+    Bench("the same on 16 threads, one stream each", "threads", ("1500",), ("value",), 8, "within noise", ("300",)),
     Bench("a small program", "startup", (), ("ready", "exit"), 12, "+0.3 s", ()),
-    Bench("PyTorch training", "torch_step.py", ("300",), ("value", "ready", "exit"), 12, "ratio 1.02; +0.3 s", ("20",), 90),
+    Bench("PyTorch training, a step", "torch_step.py", ("25",), ("value",), 8, "ratio 1.02", ("20",), 90, turns=40),
+    Bench("PyTorch training, the program", "torch_step.py", ("25",), ("ready", "exit"), 6, "+0.3 s", None, 90),
     Bench("10^6 live allocations", "many_live", ("1000000",), ("value", "exit"), 1, "exit +5 s", None, 90),
     Bench("10 GiB of host memory", "host_memory", ("10",), ("exit",), 1, "exit +5 s", None, 90),
 ]
@@ -136,12 +142,31 @@ class Bencher:
             measured["exit"] = ended - printed["ends"]
         return measured
 
+    def turns(self, bench, modes, number):
+        """The values of all turns of one round, by mode. Raises `Failed`."""
+        left = self.deadline - time.monotonic()
+        if left < 1:
+            raise Failed("not run: the time budget is spent")
+        processors = sorted(os.sched_getaffinity(0))
+        commands = [self.command(bench, (*bench.arguments, "turns"), mode) for mode in modes]
+        answers = take_turns(commands, bench.turns, self.environment, self.folder / "turns", processors[number % len(processors)],
+                             time.monotonic() + min(bench.timeout, left))
+        return {mode: [{"value": json.loads(line)["value"] / 1e9} for line in lines] for mode, lines in zip(modes, answers)}
+
     def alternate(self, bench):
         """Rounds of plain and cuguard in turn; every other round in reverse order."""
         found = {mode: [] for mode in MODES}
         errors = {}
         modes = ["plain", "cuguard", *(["recorded"] if self.options.record else [])]
         for number in range(self.options.rounds or bench.rounds):
+            if bench.turns:
+                try:
+                    for mode, values in self.turns(bench, modes, number).items():
+                        found[mode] += values
+                    continue
+                except Failed as error:
+                    errors = dict.fromkeys(modes, str(error))
+                    break
             for mode in modes if number % 2 == 0 else modes[::-1]:
                 if mode in errors:
                     continue
@@ -185,12 +210,24 @@ def compared(before, after):
     return f"{texts[0]}; best {texts[1]}"
 
 
+def compared_by_turns(before, after, turns):
+    """The medians of the ratios and of the differences of all turns, and the range of these ratios by processes."""
+    if not before or not after:
+        return ""
+    ratios = [two / one for one, two in zip(before, after)]
+    of_processes = [statistics.median(ratios[start:start + turns]) for start in range(0, len(ratios), turns)]
+    difference = statistics.median(two - one for one, two in zip(before, after))
+    text = f"{statistics.median(ratios):.3f}, {'+' if difference >= 0 else '-'}{seconds(abs(difference))}"
+    return f"{text}; by processes {min(of_processes):.3f} to {max(of_processes):.3f}"
+
+
 def rows(bench, found, errors, modes):
     for measure in bench.measures:
         values = {mode: [run[measure] for run in found[mode] if measure in run] for mode in modes}
         cells = [cell(found[mode], measure, errors.get(mode)) for mode in modes]
         for at in reversed([at for at, mode in enumerate(modes) if mode in ("cuguard", "recorded")]):
-            cells.insert(at + 1, compared(values["plain"], values[modes[at]]))
+            both = values["plain"], values[modes[at]]
+            cells.insert(at + 1, compared_by_turns(*both, bench.turns) if bench.turns else compared(*both))
         suffix = {"value": "", "ready": ", until ready", "exit": ", from the end of main"}[measure]
         yield f"| {bench.name}{suffix} | {bench.target} | {' | '.join(cells)} |"
 

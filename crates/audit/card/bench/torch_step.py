@@ -1,5 +1,5 @@
 """A PyTorch training step: `torch_step.py STEPS`. Prints when the GPU is ready, the median time of a synchronized step in nanoseconds, and when
-the program begins to exit."""
+the program begins to exit. With a second word, `turns`, it runs so many steps for each line of standard input and prints their median."""
 
 import json
 import statistics
@@ -12,7 +12,7 @@ WARM_UP = 10
 
 
 def main():
-    steps = int(sys.argv[1])
+    steps, in_turns = int(sys.argv[1]), sys.argv[2:] == ["turns"]
     torch.zeros(1).cuda()
     torch.cuda.synchronize()
     ready = time.monotonic()
@@ -20,8 +20,8 @@ def main():
     model = torch.nn.Sequential(*[layer for _ in range(4) for layer in (torch.nn.Linear(1024, 1024), torch.nn.ReLU())]).cuda()
     optimizer = torch.optim.Adam(model.parameters())
     batch = torch.randn(256, 1024, device="cuda")
-    times = []
-    for number in range(steps + WARM_UP):
+
+    def step():
         torch.cuda.synchronize()
         began = time.perf_counter_ns()
         optimizer.zero_grad(set_to_none=True)
@@ -29,9 +29,20 @@ def main():
         loss.backward()
         optimizer.step()
         torch.cuda.synchronize()
-        if number >= WARM_UP:
-            times.append(time.perf_counter_ns() - began)
-    print(json.dumps({"ready": ready, "value": statistics.median(times), "ends": time.monotonic()}), flush=True)
+        return time.perf_counter_ns() - began
+
+    def median():
+        return statistics.median([step() for _ in range(steps)])
+
+    for _ in range(WARM_UP):
+        step()
+    if in_turns:
+        for _ in sys.stdin:
+            step()
+            print(json.dumps({"value": median()}), flush=True)
+    else:
+        value = median()
+        print(json.dumps({"ready": ready, "value": value, "ends": time.monotonic()}), flush=True)
 
 
 main()
