@@ -188,6 +188,10 @@ impl ContextBuilder {
     /// [`Pool`](crate::Pool): also those of `zeroed` and `zeroed_on`, and scratch memory of scopes. Buffers that are
     /// allocated without a stream are freed in the order of the default stream. The default is no pool.
     ///
+    /// This pool has no guard: its figures are in a [snapshot](crate::Context::snapshot), it releases idle memory by itself, and
+    /// merges pages when memory runs short. To call [`Pool::compact`](crate::Pool::compact), `trim` or `pin`, create a
+    /// [`Pool`](crate::Pool) and allocate with `zeroed_in`.
+    ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// use cuguard::{Context, DeviceBuffer, Kind, Pool};

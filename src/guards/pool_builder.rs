@@ -42,7 +42,7 @@ impl Default for PoolBuilder {
 
 impl PoolBuilder {
     /// Sets the most memory that the pool may hold of the device, in bytes; an allocation beyond it fails with
-    /// [`Error::OutOfMemory`]. The default is no limit.
+    /// [`Error::OutOfMemory`]. It counts pages of 2 MiB, also where blocks use a part of them. The default is no limit.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -59,7 +59,8 @@ impl PoolBuilder {
         self
     }
 
-    /// Sets how much idle memory stays in the pool after the [decay](Self::decay) time, in bytes. The default is 0.
+    /// Sets how much idle memory stays in the pool after the [decay](Self::decay) time, in bytes; less, because blocks and handles
+    /// of up to 64 MiB are released whole. The default is 0.
     ///
     /// ```
     /// let builder = cuguard::Pool::builder().keep(256 << 20);

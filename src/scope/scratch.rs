@@ -20,7 +20,8 @@ use cuguard_registry::Kind;
 
 impl<'scope> Scope<'scope, '_> {
     /// Allocates memory for `len` values that lives as long as the scope, with every byte zero. Stream-ordered: allocated
-    /// from the device's default memory pool and freed after the scope's last work, without blocking the calling thread.
+    /// from the context's [pool](crate::context::ContextBuilder::pool), without one from the device's default memory pool, and freed after
+    /// the scope's last work, without blocking the calling thread.
     /// In a [capture](crate::Stream::capture), the graph allocates and frees it at each launch.
     ///
     /// ```

@@ -267,9 +267,10 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// As [`from_slice`](Self::from_slice), but stream-ordered: allocated from the device's default memory pool, copied
-    /// to and freed on `stream`. Waits for the copy, and so for the stream: the values may be in page-locked memory,
-    /// which the device reads later. (In a [`Scope`](crate::Scope), uploads do not wait.)
+    /// As [`from_slice`](Self::from_slice), but stream-ordered: allocated from the context's
+    /// [pool](crate::context::ContextBuilder::pool), without one from the device's default memory pool, copied to and freed on `stream`.
+    /// Waits for the copy, and so for the stream: the values may be in page-locked memory, which the device reads later. (In a
+    /// [`Scope`](crate::Scope), uploads do not wait.)
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -294,8 +295,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         )
     }
 
-    /// As [`zeroed`](Self::zeroed), but stream-ordered: allocated from the device's default memory pool, set to zero and
-    /// freed on `stream`, without blocking the calling thread.
+    /// As [`zeroed`](Self::zeroed), but stream-ordered: allocated from the context's
+    /// [pool](crate::context::ContextBuilder::pool), without one from the device's default memory pool, set to zero and freed on `stream`,
+    /// without blocking the calling thread.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -348,8 +350,9 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     /// Records that work on another stream uses this buffer: the free is ordered after all work that is enqueued on
-    /// `stream` so far. Needed for stream-ordered buffers only, and not for work in a [`Stream::scope`], which waits at
-    /// its end.
+    /// `stream` so far: the home stream waits for that work before it frees. Needed for stream-ordered buffers and for all
+    /// buffers of a [`Pool`](crate::Pool), whose drop does not wait for the device; not for work in a [`Stream::scope`], which
+    /// waits at its end. For other buffers it does nothing: their free waits for the device.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
