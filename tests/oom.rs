@@ -7,7 +7,7 @@ mod support;
 
 use cuguard::oom::{Cause, OomPolicy, OutOfMemory, Processes};
 use cuguard::sim::{self, OtherProcess};
-use cuguard::{Context, DeviceBuffer, Error, Kind, Level, MemoryPool, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Kind, Level, MemoryPool, Pool, Result, Stream};
 use room::*;
 use support::*;
 
@@ -424,6 +424,39 @@ fn memory_that_no_guard_took() -> Result<()> {
     Ok(())
 }
 
+/// The driver refuses once, and has the memory when the error would be made: another thread has freed it in between.
+#[test]
+fn memory_that_is_freed_meanwhile() -> Result<()> {
+    let turn = turn();
+    if !simulated("memory_that_is_freed_meanwhile") {
+        return Ok(());
+    }
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let pool = Pool::new(&context)?;
+    type Allocate = fn(&Context, &Stream, &Pool) -> Result<DeviceBuffer<u8>>;
+    let ways: [(&str, Allocate); 3] = [
+        ("cuMemAlloc_v2", |context, _, _| take(context, GIB)),
+        ("cuMemAllocAsync", |_, stream, _| take_on(stream, GIB)),
+        // SAFETY: nobody reads it.
+        ("cuMemCreate", |_, _, pool| unsafe {
+            DeviceBuffer::uninitialized_in(pool, GIB)
+        }),
+    ];
+    for (function, allocate) in ways {
+        let refuse = sim::Fault::nth_call_of(function, 1)
+            .returning(cuguard::driver::sys::CUresult::OUT_OF_MEMORY);
+        let refuse = sim::inject(refuse).expect("there is such a function");
+        let buffer = allocate(&context, &stream, &pool);
+        sim::clear_faults();
+        assert_eq!(refuse.fired(), 1, "{function}");
+        drop(buffer?);
+    }
+    drop((pool, stream, context));
+    turn.all_came_back();
+    Ok(())
+}
+
 /// The driver says no while as much is free.
 #[test]
 fn memory_that_is_free_and_refused() -> Result<()> {
@@ -434,7 +467,8 @@ fn memory_that_is_free_and_refused() -> Result<()> {
     let context = context()?;
     let own = take(&context, GIB)?;
     let refuse = sim::Fault::nth_call_of("cuMemAlloc_v2", 1)
-        .returning(cuguard::driver::sys::CUresult::OUT_OF_MEMORY);
+        .returning(cuguard::driver::sys::CUresult::OUT_OF_MEMORY)
+        .sticky();
     sim::inject(refuse).expect("there is such a function");
     let why = why(take(&context, GIB));
     sim::clear_faults();

@@ -541,5 +541,6 @@ fn a_pool_holds_nothing_back() -> Result<()> {
         panic!("the pool of the other context has it");
     };
     assert!(!why.recovery[0].allowed && why.recovery[0].step == RecoveryStep::Compact);
+    assert_eq!(other.stats().held, most as u64, "it was released");
     Ok(())
 }

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cuguard_pool::Stats;
+use cuguard_registry::Kind;
 use cuguard_report::oom::PoolUse;
 
 use crate::core::open_contexts::on_device;
 use crate::core::pool_compaction::{self, compact};
-use crate::core::{ContextState, VirtualPool};
+use crate::core::{ContextState, Request, VirtualPool};
 
 /// The size of a page, in which memory is released.
 const PAGE: u64 = 2 << 20;
@@ -82,19 +83,30 @@ pub(super) fn release(
     any || compacted
 }
 
-/// Releases what is idle of the pools, or of those with this limit, and returns the contexts of pools whose memory waits
-/// for a stream.
-pub(super) fn trim(state: &ContextState, limit: Option<u64>) -> Vec<Arc<ContextState>> {
+/// Releases what is idle of the pools, or of those with this limit, unless the policy forbids it. Returns the contexts of
+/// pools whose memory waits for a stream and could help.
+pub(super) fn trim(
+    state: &ContextState,
+    request: &Request,
+    limit: Option<u64>,
+) -> Vec<Arc<ContextState>> {
     let mut waiting: Vec<Arc<ContextState>> = Vec::new();
+    let may_release = state.oom_policy.compact;
     for (owner, pool) in pools(state) {
+        // Memory that a pool keeps helps allocations of that pool alone.
+        if !may_release && request.kind != Some(Kind::Pooled) {
+            break;
+        }
         if limit.is_some_and(|limit| pool.settings().limit != limit) {
             continue;
         }
         let Some(_inside) = owner.try_enter() else {
             continue;
         };
-        // What the driver refuses to release is kept, and released when it is freed or trimmed later.
-        let _ = pool.trim(0);
+        if may_release {
+            // What the driver refuses to release is kept, and released when it is freed or trimmed later.
+            let _ = pool.trim(0);
+        }
         if pool.pending() != 0 && waiting.iter().all(|other| other.number != owner.number) {
             waiting.push(owner.clone());
         }

@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 use cuguard_sync::process;
 
 use super::{compaction, pools};
-use crate::core::ContextState;
 use crate::core::free_event::FreeEvent;
 use crate::core::handle_list::destroy_complete_events;
 use crate::core::open_contexts::on_device;
+use crate::core::{ContextState, Request};
 
 /// How many streams of the device's contexts have frees pending, and an upper bound of the bytes.
 pub(super) fn pending(device: u32) -> (u64, u64) {
@@ -34,19 +34,19 @@ pub(super) fn pending(device: u32) -> (u64, u64) {
     (streams, bytes)
 }
 
-/// Waits for pending frees, for `most` at most, and calls `enough` each time that some are complete. Returns false if
-/// there are none that could help. `limit`: the limit of a pool of cuguard refused the allocation, so that only frees in such
-/// a pool help.
+/// Waits for pending frees, as long as the policy of the context allows, and calls `enough` each time that some are
+/// complete. Returns false if there are none that could help. `limit`: the limit of a pool of cuguard refused the allocation,
+/// so that only frees in such a pool help.
 pub(super) fn wait_for_frees(
     state: &Arc<ContextState>,
-    most: Duration,
+    request: &Request,
     limit: Option<u64>,
     enough: &mut dyn FnMut() -> bool,
 ) -> bool {
-    let begin = Instant::now();
+    let (begin, most) = (Instant::now(), state.oom_policy.wait_at_most);
     let ended = compaction::wait_for_ended_streams(state, limit, begin.checked_add(most));
     if ended {
-        compaction::trim(state, limit);
+        compaction::trim(state, request, limit);
         if enough() {
             return true;
         }
@@ -55,7 +55,7 @@ pub(super) fn wait_for_frees(
     let of_driver = limit.is_none()
         && (pools.iter().any(|pool| pool.unused() != 0) || pools::is_another_set(state));
     // A pool of cuguard releases what was freed when the stream has passed the free.
-    let waiting = compaction::trim(state, limit);
+    let waiting = compaction::trim(state, request, limit);
     let of_cuguard = !waiting.is_empty();
     let contexts = match of_driver {
         true => on_device(state.device),
@@ -92,7 +92,7 @@ pub(super) fn wait_for_frees(
         // Slow streams are not waited for if the others free enough.
         let is_enough = (is_over || left < before) && {
             if of_cuguard {
-                compaction::trim(state, limit);
+                compaction::trim(state, request, limit);
             }
             enough()
         };

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use cuguard_registry::Kind;
 use cuguard_report::oom::{RecoveryResult, RecoveryStep};
 
 use super::{compaction, frees, gather, other_processes, pools};
@@ -141,8 +142,13 @@ fn run_steps(
                     state.callbacks.call_each(bytes, &mut try_again)
                 }
                 RecoveryStep::Wait => {
-                    let most = policy.wait_at_most;
-                    frees::wait_for_frees(state, most, pool_limit, &mut try_again)
+                    let waited = frees::wait_for_frees(state, request, pool_limit, &mut try_again);
+                    // Another thread may have waited for the frees that were pending, or freed memory, since the last
+                    // attempt.
+                    if !waited && pool_limit.is_none() && fits_now(state, request) {
+                        try_again();
+                    }
+                    waited
                 }
                 RecoveryStep::Trim => {
                     let any = pools::trim(state);
@@ -174,4 +180,13 @@ fn run_steps(
         }
     }
     Err(gather::error(state, request, &refused, results))
+}
+
+/// Whether the driver, which refused device memory, has enough free now.
+fn fits_now(state: &ContextState, request: &Request) -> bool {
+    let is_of_device = matches!(
+        request.kind,
+        Some(Kind::Device | Kind::StreamOrdered | Kind::Pooled)
+    );
+    is_of_device && gather::memory(state).is_some_and(|(free, _)| free >= request.bytes as u64)
 }
