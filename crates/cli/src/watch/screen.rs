@@ -1,11 +1,12 @@
 //! The terminal: a header, the bytes over time, and the call sites. A thread takes the samples, so that keys work while the process
 //! is slow to reply.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cuguard_report::ByteSize;
 use ratatui::Frame;
@@ -73,7 +74,12 @@ fn take_samples(
             if paused.load(Ordering::Relaxed) {
                 continue;
             }
-            let sample = sample::take(process, sites);
+            let mut sample = sample::take(process, sites);
+            if sample.is_err() {
+                // A process that exits closes its server first. What the error says must not depend on how far it is.
+                wait_for_exit(process);
+                sample = sample::take(process, sites);
+            }
             let is_last = sample.is_err();
             if sender.send(sample).is_err() || is_last {
                 return;
@@ -81,6 +87,15 @@ fn take_samples(
         }
     });
     receiver
+}
+
+/// Waits until the process has exited, for a second at most.
+fn wait_for_exit(process: u32) {
+    let folder = format!("/proc/{process}");
+    let begin = Instant::now();
+    while Path::new(&folder).exists() && begin.elapsed() < Duration::from_secs(1) {
+        thread::sleep(Duration::from_millis(10));
+    }
 }
 
 enum Key {
