@@ -12,8 +12,8 @@ pub(super) const UNIT: usize = 64 << 10;
 const SIZES: [usize; 5] = [64 << 30, 8 << 30, 1 << 30, 128 << 20, 16 << 20];
 
 /// Where the range is wanted: far from libraries, heap and stack. At an address that the kernel selects it would lie between the
-/// libraries that are loaded before this and those that are loaded later, and a processor predicts calls over more than 4 GiB
-/// less well: a PyTorch step took 3 % longer. It is also far from 1 TiB, where the driver has ranges of its own.
+/// libraries that are loaded before this and those that are loaded later, and a PyTorch step took 3 % longer: it seems that
+/// processors predict branches over more than 4 GiB less well. It is also far from 1 TiB, where the driver has ranges of its own.
 const WANTED: usize = 32 << 40;
 
 /// [`WANTED`], and up to 16 TiB as random as the addresses of libraries.
