@@ -353,3 +353,29 @@ fn the_figures_of_a_pool_in_a_forked_child() {
     let err = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(7), "{err}");
 }
+
+/// A pool at its limit has a slot whose stream still works: no page can be released, but the slot is had after a wait.
+#[test]
+fn a_slot_of_a_full_pool_is_waited_for() -> Result<()> {
+    if !simulated("a_slot_of_a_full_pool_is_waited_for") {
+        return Ok(());
+    }
+    let _turn = turn();
+    let context = context()?;
+    let (busy, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let pool = Pool::builder().limit(2 << 20).build(&context)?;
+    let mut blocks = Vec::new();
+    while let Ok(block) = take(&pool.on(&busy), 512) {
+        blocks.push(block);
+    }
+    assert!(blocks.len() > 1000, "{}", blocks.len());
+    busy.synchronize()?;
+    let gate = Gate::on(&context, &busy);
+    drop(blocks.pop());
+    let opener = gate.open_later();
+    let block = take(&pool.on(&other), 512)?;
+    assert!(gate.is_open());
+    opener.join().unwrap();
+    drop((block, blocks));
+    Ok(())
+}

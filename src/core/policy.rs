@@ -85,7 +85,8 @@ impl OomPolicy {
         self
     }
 
-    /// Whether to wait for frees that are pending on streams: in a [`Pool`](crate::Pool); or where pools of the driver hold
+    /// Whether to wait for frees that are pending on streams: in a [`Pool`](crate::Pool), for allocations of the same context's pools
+    /// alone where pools do not [release](Self::compact) idle memory; or where pools of the driver hold
     /// unused memory, or other code has set a pool for the device that cuguard cannot inspect. Also for frees that streams have already executed: the driver
     /// does not make the memory available before the host synchronizes with the stream, however long it is idle. An
     /// allocation may then take as long as the work on these streams, but not longer than

@@ -94,8 +94,9 @@ pub(super) fn trim(
     let may_release = state.oom_policy.compact;
     for (owner, pool) in pools(state) {
         // Memory that a pool keeps helps allocations of that pool alone.
-        if !may_release && request.kind != Some(Kind::Pooled) {
-            break;
+        let is_own = request.kind == Some(Kind::Pooled) && owner.number == state.number;
+        if !may_release && !is_own {
+            continue;
         }
         if limit.is_some_and(|limit| pool.settings().limit != limit) {
             continue;

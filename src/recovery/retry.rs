@@ -144,8 +144,9 @@ fn run_steps(
                 RecoveryStep::Wait => {
                     let waited = frees::wait_for_frees(state, request, pool_limit, &mut try_again);
                     // Another thread may have waited for the frees that were pending, or freed memory, since the last
-                    // attempt.
-                    if !waited && pool_limit.is_none() && fits_now(state, request) {
+                    // attempt. What a pool of cuguard has free is not known here.
+                    let is_pooled = request.kind == Some(Kind::Pooled);
+                    if !waited && (is_pooled || fits_now(state, request)) {
                         try_again();
                     }
                     waited
@@ -184,9 +185,6 @@ fn run_steps(
 
 /// Whether the driver, which refused device memory, has enough free now.
 fn fits_now(state: &ContextState, request: &Request) -> bool {
-    let is_of_device = matches!(
-        request.kind,
-        Some(Kind::Device | Kind::StreamOrdered | Kind::Pooled)
-    );
+    let is_of_device = matches!(request.kind, Some(Kind::Device | Kind::StreamOrdered));
     is_of_device && gather::memory(state).is_some_and(|(free, _)| free >= request.bytes as u64)
 }

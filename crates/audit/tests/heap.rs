@@ -69,6 +69,7 @@ fn program(folder: &Folder, driver: &str, main: &str) -> Option<std::path::PathB
 fn libraries_stay_near_each_other() {
     let folder = simulated_driver_folder();
     let main = r#"
+        #define _GNU_SOURCE
         #include <dlfcn.h>
         #include <stdio.h>
         #include <stdlib.h>

@@ -13,12 +13,13 @@ const SIZES: [usize; 5] = [64 << 30, 8 << 30, 1 << 30, 128 << 20, 16 << 20];
 
 /// Where the range is wanted: far from libraries, heap and stack. At an address that the kernel selects it would lie between the
 /// libraries that are loaded before this and those that are loaded later, and a PyTorch step took 3 % longer: it seems that
-/// processors predict branches over more than 4 GiB less well. It is also far from 1 TiB, where the driver has ranges of its own.
+/// processors predict branches over more than 4 GiB less well. It is also far from 1 TiB, where the driver has ranges of its
+/// own, and below a third of the address space, where libraries begin without a limit for the stack.
 const WANTED: usize = 32 << 40;
 
-/// [`WANTED`], and up to 16 TiB as random as the addresses of libraries.
+/// [`WANTED`], and up to 8 TiB as random as the addresses of libraries.
 fn wanted() -> *mut c_void {
-    let random = ptr::from_ref(&START).addr() >> 12 & 0xffff;
+    let random = ptr::from_ref(&START).addr() >> 12 & 0x7fff;
     ptr::without_provenance_mut(WANTED + (random << 28))
 }
 

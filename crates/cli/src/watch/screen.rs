@@ -1,13 +1,14 @@
 //! The terminal: a header, the bytes over time, and the call sites. A thread takes the samples, so that keys work while the process
 //! is slow to reply.
 
-use std::path::Path;
+use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cuguard_live::AskError;
 use cuguard_report::ByteSize;
 use ratatui::Frame;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -75,10 +76,9 @@ fn take_samples(
                 continue;
             }
             let mut sample = sample::take(process, sites);
-            if sample.is_err() {
-                // A process that exits closes its server first. What the error says must not depend on how far it is.
-                wait_for_exit(process);
-                sample = sample::take(process, sites);
+            // A process that exits closes its server first. What the error says must not depend on how far it is.
+            if sample.is_err() && exits(process) {
+                sample = Err(AskError::NoProcess { process }.to_string());
             }
             let is_last = sample.is_err();
             if sender.send(sample).is_err() || is_last {
@@ -89,11 +89,22 @@ fn take_samples(
     receiver
 }
 
-/// Waits until the process has exited, for a second at most.
-fn wait_for_exit(process: u32) {
-    let folder = format!("/proc/{process}");
+/// Waits until the process has exited, for a second at most. Returns whether it has.
+fn exits(process: u32) -> bool {
     let begin = Instant::now();
-    while Path::new(&folder).exists() && begin.elapsed() < Duration::from_secs(1) {
+    loop {
+        let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        // The state follows the name, which may contain anything. A zombie has exited, although nobody has waited for it.
+        let state = stat
+            .rsplit(") ")
+            .next()
+            .and_then(|rest| rest.chars().next());
+        if matches!(state, None | Some('Z' | 'X')) {
+            return true;
+        }
+        if begin.elapsed() > Duration::from_secs(1) {
+            return false;
+        }
         thread::sleep(Duration::from_millis(10));
     }
 }
