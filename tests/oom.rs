@@ -1,4 +1,4 @@
-//! Out of memory: the verdict and its numbers. All of it on the simulated GPU, where causes can be
+//! Out of memory: the causes and their numbers. All of it on the simulated GPU, where causes can be
 //! staged at will; `tests/oom_real.rs` stages some on a real one.
 
 #[path = "support/room.rs"]
@@ -457,7 +457,7 @@ fn memory_that_is_freed_meanwhile() -> Result<()> {
     Ok(())
 }
 
-/// The driver says no while as much is free.
+/// The driver refuses while as much is free.
 #[test]
 fn memory_that_is_free_and_refused() -> Result<()> {
     let turn = turn();

@@ -233,8 +233,8 @@ impl VirtualPool {
         stats
     }
 
-    /// The bytes of blocks that were freed and that their streams may still use. The caller is inside the gate, and has
-    /// [trimmed](Self::trim) the pool, so that threads keep none.
+    /// The bytes of blocks that were freed and that their streams may still use, but for those that threads keep: none after
+    /// [`trim`](Self::trim). The caller is inside the gate.
     pub(crate) fn pending(&self) -> u64 {
         match self.is_destroyed() {
             true => 0,

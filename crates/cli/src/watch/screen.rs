@@ -76,8 +76,8 @@ fn take_samples(
                 continue;
             }
             let mut sample = sample::take(process, sites);
-            // A process that exits closes its server first. What the error says must not depend on how far it is.
-            if sample.is_err() && exits(process) {
+            // A process that exits closes its server first. The error is the same however far the exit is.
+            if sample.is_err() && wait_for_exit(process) {
                 sample = Err(AskError::NoProcess { process }.to_string());
             }
             let is_last = sample.is_err();
@@ -90,11 +90,11 @@ fn take_samples(
 }
 
 /// Waits until the process has exited, for a second at most. Returns whether it has.
-fn exits(process: u32) -> bool {
+fn wait_for_exit(process: u32) -> bool {
     let begin = Instant::now();
     loop {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // The state follows the name, which may contain anything. A zombie has exited, although nobody has waited for it.
+        // The state follows the name, which may contain anything. A zombie has exited, although its parent has not waited for it.
         let state = stat
             .rsplit(") ")
             .next()
