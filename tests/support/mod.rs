@@ -5,6 +5,7 @@
 
 pub mod json;
 
+use std::cell::Cell;
 use std::io::{Read, Write};
 use std::process::{Command, Output, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard};
@@ -15,10 +16,36 @@ use cuguard::driver::{self, DriverKind};
 use cuguard::sim::{self, Counters};
 use cuguard::{Context, DeviceBuffer, Event, PinnedBuffer, Result, Stream};
 
-/// A turn at the device: tests of one file run one at a time, as they compare free memory.
+/// A turn at the device: tests of one file run one at a time, as they compare free memory. Child processes have a
+/// context of their own, so [`child`] takes a turn where its thread has none.
 pub struct Turn {
-    _lock: MutexGuard<'static, ()>,
+    _alone: Alone,
     free_before: u64,
+}
+
+/// No other test of this file uses the device.
+struct Alone {
+    _lock: MutexGuard<'static, ()>,
+}
+
+thread_local! {
+    /// This thread has [`Alone`].
+    static IS_ALONE: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Alone {
+    fn wait() -> Self {
+        static LOCK: Mutex<()> = Mutex::new(());
+        let lock = LOCK.lock().unwrap_or_else(|e| e.into_inner());
+        IS_ALONE.set(true);
+        Self { _lock: lock }
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        IS_ALONE.set(false);
+    }
 }
 
 /// A dedicated context that reads free memory.
@@ -35,10 +62,9 @@ pub fn free_bytes() -> u64 {
 }
 
 pub fn turn() -> Turn {
-    static LOCK: Mutex<()> = Mutex::new(());
-    let lock = LOCK.lock().unwrap_or_else(|e| e.into_inner());
+    let alone = Alone::wait();
     Turn {
-        _lock: lock,
+        _alone: alone,
         free_before: free_bytes(),
     }
 }
@@ -128,6 +154,7 @@ pub fn real(test: &str) -> bool {
 /// Runs one test of this program in a child process, with the variable `CHILD` set to `part` and others
 /// as given.
 pub fn child(test: &str, part: &str, variables: &[(&str, &str)]) -> Output {
+    let _alone = (!IS_ALONE.get()).then(Alone::wait);
     command(test, part, variables)
         .output()
         .expect("a child can be started")
@@ -155,6 +182,7 @@ pub fn child_within(limit: Duration, test: &str, part: &str, variables: &[(&str,
             bytes
         })
     }
+    let _alone = (!IS_ALONE.get()).then(Alone::wait);
     let mut child = command(test, part, variables)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
