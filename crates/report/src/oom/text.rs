@@ -414,8 +414,9 @@ impl Page<'_> {
             let of_pool = self.why.limit.is_some_and(|limit| limit.of_pool);
             let helps = |step| match step {
                 RecoveryStep::Callbacks => true,
-                RecoveryStep::Compact => of_pool,
-                RecoveryStep::Wait | RecoveryStep::Trim | RecoveryStep::OtherProcesses => false,
+                // Blocks of a pool may wait for their streams.
+                RecoveryStep::Compact | RecoveryStep::Wait => of_pool,
+                RecoveryStep::Trim | RecoveryStep::OtherProcesses => false,
             };
             let outcome = match (result.allowed, result.tried) {
                 (false, _) => "turned off".to_owned(),
