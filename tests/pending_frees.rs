@@ -1,5 +1,5 @@
-//! Memory that was freed on a stream, and does not come back before somebody waits for the stream:
-//! what the ladder does about it, and when it does not.
+//! Memory that was freed on a stream, and is not available before the stream was waited for: when the recovery
+//! steps wait, and when they do not.
 
 #[path = "support/gate.rs"]
 mod gate;
@@ -18,10 +18,10 @@ use gate::Gate;
 use room::*;
 use support::*;
 
-/// Whether a rung was tried.
+/// Whether a recovery step was tried.
 #[track_caller]
-fn tried(why: &OutOfMemory, rung: RecoveryStep) -> bool {
-    let attempt = why.recovery.iter().find(|attempt| attempt.step == rung);
+fn tried(why: &OutOfMemory, step: RecoveryStep) -> bool {
+    let attempt = why.recovery.iter().find(|attempt| attempt.step == step);
     attempt.expect("it is recorded").tried
 }
 
@@ -443,9 +443,9 @@ impl Drop for ForeignPool {
     }
 }
 
-/// What a rung brought is in the report.
+/// What a recovery step freed is in the report.
 #[test]
-fn what_came_back_is_told() -> Result<()> {
+fn what_a_step_freed_is_in_the_report() -> Result<()> {
     let turn = turn();
     let context = context()?;
     let free = context.memory()?.free as usize / (2 * MIB) * (2 * MIB);

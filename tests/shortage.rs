@@ -17,7 +17,7 @@ use gate::Gate;
 use room::*;
 use support::*;
 
-/// Frees that have not happened yet: with the ladder they are waited for, without it they are named.
+/// Frees that have not happened yet: the recovery steps wait for them; without the steps the error names them.
 #[test]
 fn frees_that_wait_for_their_stream() -> Result<()> {
     let turn = turn();
@@ -123,7 +123,7 @@ fn callbacks_may_do_anything() -> Result<()> {
     }));
     assert!(caught.is_err());
     drop(callback);
-    // The ladder is there again after the panic.
+    // The recovery steps run again after the panic.
     let why = why(take(&context, 8 * GIB));
     assert_eq!(why.recovery.len(), 3);
 

@@ -1,6 +1,5 @@
-//! Too little memory for what is no memory: a stream, an event, a memory pool, a module. They climb the
-//! same ladder as an allocation, and the error says the same. (A launch too: `src/scope/launch.rs` tests
-//! it.)
+//! Out of memory when a stream, an event, a memory pool or a module is created: the recovery steps run as for an
+//! allocation, and the error says the same. (A launch too: `src/scope/launch.rs` tests it.)
 
 #[path = "support/room.rs"]
 mod room;
@@ -37,9 +36,9 @@ fn names(why: &OutOfMemory, operation: &str, kind: Kind, function: &str, line: u
     let site = asked.site.expect("a line");
     assert!(site.file.ends_with("shortage_handles.rs"), "{site}");
     assert_eq!(site.line, line + 1, "{site}");
-    let rungs: Vec<_> = why.recovery.iter().map(|attempt| attempt.step).collect();
+    let steps: Vec<_> = why.recovery.iter().map(|attempt| attempt.step).collect();
     assert_eq!(
-        rungs,
+        steps,
         [
             RecoveryStep::Callbacks,
             RecoveryStep::Wait,
@@ -85,7 +84,7 @@ fn climbs<T: Debug>(
     assert_eq!(
         fault.fired(),
         1,
-        "without a rung that does anything there is one attempt"
+        "without a recovery step that does anything there is one attempt"
     );
     is_named(&why, line);
     assert_eq!(context.live_count(), 0);
@@ -105,7 +104,7 @@ fn climbs<T: Debug>(
     assert_eq!(*told.lock().unwrap(), [u64::MAX], "nobody knows how much");
     assert!(cache.lock().unwrap().is_none());
     assert_eq!(context.live_count(), 0);
-    // Without rungs nobody is asked, and the error still says why.
+    // Without recovery steps no callback runs, and the error still says why.
     drop(callback);
     let settings = OomPolicy::fail_at_once();
     let strict = Context::builder()
