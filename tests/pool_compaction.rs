@@ -229,6 +229,36 @@ fn every_byte_of_blocks_of_all_sizes_survives() -> Result<()> {
     Ok(())
 }
 
+/// The free parts of a page that several pages were merged into count once.
+#[test]
+fn figures_after_merging() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let pool = Pool::new(&context)?;
+    let mut blocks = Vec::new();
+    for _ in 0..1024 {
+        blocks.push(take(&pool, 64 << 10)?);
+    }
+    let mut number = 0;
+    blocks.retain(|_| {
+        number += 1;
+        number % 8 == 0
+    });
+    assert!(pool.compact()?.merged > 0);
+    let stats = pool.stats();
+    assert!(
+        stats.used + stats.cached + stats.idle <= stats.held,
+        "{stats:?}"
+    );
+    let snapshot = context.snapshot();
+    let of_pool = &snapshot.pools[0];
+    assert!(
+        of_pool.cached_by_threads + of_pool.cached + of_pool.unmapped <= of_pool.idle(),
+        "{of_pool:?}"
+    );
+    Ok(())
+}
+
 #[test]
 fn pinned_pages_stay() -> Result<()> {
     let _turn = turn();
@@ -243,7 +273,10 @@ fn pinned_pages_stay() -> Result<()> {
         pool.unpin(block)?;
     }
     assert!(pool.compact()?.merged > 0);
-    Ok(())
+    // An empty buffer has no pages.
+    let empty = DeviceBuffer::<u8>::zeroed_in(&pool, 0)?;
+    pool.pin(&empty)?;
+    pool.unpin(&empty)
 }
 
 /// `cust` copies without the knowledge of the gate: what it has seen does not move, and `unpin` does not change that.
@@ -485,6 +518,19 @@ fn a_host_function_that_uses_the_pool() -> Result<()> {
     stream.synchronize()?;
     // The blocks that are left, the stream and the pool.
     assert_eq!(context.live_count(), 6);
+    Ok(())
+}
+
+/// The device waits for a host function, so that a compaction there could wait for ever.
+#[test]
+fn it_is_refused_in_a_host_function() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
+    let mut refused = None;
+    stream.scope(|scope| scope.call(|| refused = Some(pool.compact())))?;
+    let error = refused.unwrap().unwrap_err();
+    assert!(error.to_string().contains("host function"), "{error}");
     Ok(())
 }
 

@@ -56,6 +56,8 @@ pub(crate) enum NotCompacted {
     Captured,
     /// A scope of another context uses memory of this one.
     UsedByPeer,
+    /// The caller is a host function on a stream, for which the device waits.
+    HostFunction,
     /// Operations of other threads did not end in time, or the device did not become idle while they were stopped.
     Busy,
     /// The context is closed, or the process exits.
@@ -74,6 +76,9 @@ impl fmt::Display for NotCompacted {
                 "a stream of the context is being captured, so the device cannot be waited for",
             ),
             Self::UsedByPeer => f.write_str("a scope of another context uses memory of this one"),
+            Self::HostFunction => f.write_str(
+                "it waits for the device, which waits for the host function that called it",
+            ),
             Self::Busy => write!(
                 f,
                 "the device did not become idle in time, or not within {} s while operations were stopped",
@@ -138,6 +143,9 @@ fn when_idle<T>(
     }
     // Frees may be all that is needed, and what is deferred must not be in the way.
     deferred::run();
+    if is_in_host_function() {
+        return Err(NotCompacted::HostFunction);
+    }
     for number in 0..ATTEMPTS {
         wait_for_streams(state, until)?;
         // Past the caller's time there is one attempt, a short one.
@@ -151,6 +159,12 @@ fn when_idle<T>(
         }
     }
     Err(NotCompacted::Busy)
+}
+
+fn is_in_host_function() -> bool {
+    // The process does not exit meanwhile.
+    let inside = open_contexts::enter_process(OPERATION);
+    inside.is_ok() && deferred::in_host_function()
 }
 
 fn is_past(until: Option<Instant>) -> bool {

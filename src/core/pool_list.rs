@@ -107,7 +107,7 @@ impl Entry {
         pool.held = stats.held;
         pool.used = stats.used - kept;
         pool.cached_by_threads = kept;
-        pool.cached = stats.cached.saturating_add(stats.free_slots);
+        pool.cached = stats.mapped_free();
         pool.unmapped = stats.idle;
         pool.pages = stats.held / PAGE;
         pool.pinned_pages = usage.pinned_pages;

@@ -38,6 +38,18 @@ pub struct Stats {
     pub merged_windows: u64,
 }
 
+impl Stats {
+    /// Freed blocks that are mapped, and free slots: physical memory. Free parts of merged pages are behind several
+    /// addresses, and count in [`cached`](Self::cached) and [`free_slots`](Self::free_slots) for each of them.
+    #[must_use]
+    pub fn mapped_free(&self) -> u64 {
+        let rest = self
+            .held
+            .saturating_sub(self.used.saturating_add(self.idle));
+        self.cached.saturating_add(self.free_slots).min(rest)
+    }
+}
+
 /// What a pool holds, for reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

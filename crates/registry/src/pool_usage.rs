@@ -27,7 +27,7 @@ pub struct PoolUsage {
     pub used: u64,
     /// Freed blocks that threads keep for their next allocations.
     pub cached_by_threads: u64,
-    /// Freed blocks that are mapped, for allocations of the same size. Without those that threads keep.
+    /// Freed blocks that are mapped and free parts of pages, for allocations of the same size. Without what threads keep.
     pub cached: u64,
     /// Physical memory that is mapped nowhere.
     pub unmapped: u64,

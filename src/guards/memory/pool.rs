@@ -92,7 +92,7 @@ pub struct PoolStream<'a> {
 pub struct PoolStats {
     /// Allocated blocks, rounded up.
     pub used: u64,
-    /// Freed blocks that are mapped, for allocations of the same size.
+    /// Freed blocks that are mapped and free parts of pages, for allocations of the same size.
     pub cached: u64,
     /// Physical memory that is mapped nowhere.
     pub idle: u64,
@@ -218,7 +218,7 @@ impl Pool {
         let stats = self.shared.stats();
         PoolStats {
             used: stats.used,
-            cached: stats.cached.saturating_add(stats.free_slots),
+            cached: stats.mapped_free(),
             idle: stats.idle,
             held: stats.held,
             pages: stats.frames as u64,
@@ -275,8 +275,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] if merging is [turned off](PoolBuilder::merge), if a stream of the context is captured, or if the
-    /// device does not become idle while operations are stopped, because a host function waits for one; [`Error::ContextClosed`],
+    /// [`Error::Pool`] if merging is [turned off](PoolBuilder::merge), if a stream of the context is captured, in a host function, or
+    /// if the device does not become idle while operations are stopped, because a host function waits for one; [`Error::ContextClosed`],
     /// or any other driver error where nothing was released: see [`Compaction::refused`]. No block is lost or changed.
     pub fn compact(&self) -> Result<Compaction> {
         const OPERATION: &str = "Pool::compact";
@@ -330,6 +330,10 @@ impl Pool {
         pinned: bool,
     ) -> Result<()> {
         let _entered = self.state().enter(operation)?;
+        if buffer.is_empty() {
+            // It has no pages, and names no pool.
+            return Ok(());
+        }
         match buffer.owned.owner() {
             Owner::Pooled(home) if Arc::ptr_eq(home.pool(), &self.shared) => {
                 match pinned {

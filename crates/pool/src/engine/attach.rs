@@ -23,6 +23,7 @@ impl<D: Driver> State<D> {
         self.leave(id);
         self.put_back_slots(id);
         let window = self.windows.remove(id);
+        self.stuck.retain(|&other| other != id);
         self.pages.remove(&window.page);
         self.drop_frame_if_unused(window.frame);
         window

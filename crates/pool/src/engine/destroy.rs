@@ -72,7 +72,6 @@ impl<D: Driver> State<D> {
                 continue;
             }
             self.used -= live;
-            self.stuck.retain(|&other| other != id);
             let page = self.windows[id].page;
             self.detach(id);
             self.addresses.free(page, 1);

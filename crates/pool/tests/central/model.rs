@@ -171,6 +171,7 @@ impl Model {
             (0, 0, 0, 0),
             "{stats:?}"
         );
+        assert_eq!(stats.stuck_windows, 0, "{stats:?}");
         self.fake.assert_empty();
     }
 }

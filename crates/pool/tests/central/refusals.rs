@@ -178,6 +178,27 @@ fn destroy_retries_what_was_refused() {
     assert!(calls > 10);
 }
 
+/// A block is unmapped whose page is stuck: the page is not tried again.
+#[test]
+fn destroy_forgets_pages_without_access() {
+    let mut model = Model::new(400 * MIB, Settings::default());
+    for _ in 0..100 {
+        model.allocate(0, MIB).unwrap();
+    }
+    model.free_where(0, |number| number % 2 == 0);
+    model.fake.refuse_functions(&["set_access"]);
+    let _ = model.compact(u64::MAX);
+    assert!(stuck(&model));
+    model.fake.complete_all();
+    model.fake.quiet(true);
+    model.fake.refuse_functions(&["set_access", "release"]);
+    assert!(model.pool.destroy().is_err());
+    model.fake.refuse_functions(&[]);
+    model.live.clear();
+    model.fake.forget_live();
+    model.destroy();
+}
+
 #[test]
 fn nothing_is_allocated_while_copies_may_still_write() {
     let mut seen = false;

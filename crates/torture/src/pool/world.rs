@@ -288,8 +288,7 @@ impl PoolWorld {
             let Some(pool) = &slot.guard else { continue };
             let stats = pool.stats();
             ensure_eq("bytes in use", stats.used, self.model.used(slot.id))?;
-            // Free parts of merged pages count for each window onto them, so what is cached may exceed the rest.
-            let parts = stats.used + stats.idle;
+            let parts = stats.used + stats.cached + stats.idle;
             ensure(
                 parts <= stats.held && stats.held <= slot.limit && stats.held % (2 << 20) == 0,
                 || format!("a limit of {}: {stats:?}", slot.limit),
