@@ -15,14 +15,14 @@ use cuguard_nvml::{Nvml, Process};
 use cuguard_registry::{Amount, Kind, Origin, Registry, record_out_of_memory};
 use cuguard_report::audit::Refused;
 use cuguard_report::oom::{
-    FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings, print,
+    FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings,
 };
 use cuguard_report::register_frames;
 use cuguard_sys::{CUdevice, CUmemoryPool, CUresult, pool_attribute};
 
 use crate::real::queries;
 use crate::state::contexts;
-use crate::{origin, python, state};
+use crate::{end, origin, python, state};
 use on_device::OnDevice;
 
 /// Held while an allocation is diagnosed, so that the diagnoses of several threads follow each other.
@@ -73,11 +73,12 @@ pub(crate) fn refused(
     register_frames(python::resolve);
     let diagnosing = DIAGNOSING.lock().unwrap_or_else(PoisonError::into_inner);
     let why = diagnose(function, kind, bytes, origin, device);
-    print(&why);
+    let text = why.to_text();
+    end::print(&text);
     drop(diagnosing);
     let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, one)) = refused.iter_mut().find(|(one, _)| *one == hash) {
-        one.diagnosis = why.to_text();
+        one.diagnosis = text;
     }
 }
 

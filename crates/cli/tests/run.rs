@@ -249,15 +249,22 @@ fn signals_are_forwarded_once_the_program_runs() {
 
 #[test]
 fn a_signal_that_the_command_ignores_is_ignored_by_the_program() {
-    let mut command = cuguard_run(&["--", "sh", "-c", "kill -HUP $$; exit 6"]);
-    // SAFETY: the call is async-signal-safe.
-    unsafe {
-        command.pre_exec(|| {
-            libc::signal(libc::SIGHUP, libc::SIG_IGN);
-            Ok(())
-        });
+    for (name, signal) in [("HUP", libc::SIGHUP), ("PIPE", libc::SIGPIPE)] {
+        let script = format!("kill -{name} $$; exit 6");
+        let mut command = cuguard_run(&["--", "sh", "-c", &script]);
+        // SAFETY: the call is async-signal-safe.
+        unsafe {
+            command.pre_exec(move || {
+                libc::signal(signal, libc::SIG_IGN);
+                Ok(())
+            });
+        }
+        assert_eq!(output(&mut command).status.code(), Some(6), "{name}");
     }
-    assert_eq!(output(&mut command).status.code(), Some(6));
+    // And no other.
+    let script = ["--", "sh", "-c", "kill -PIPE $$; exit 6"];
+    let status = output(&mut cuguard_run(&script)).status;
+    assert_eq!(status.signal(), Some(libc::SIGPIPE));
 }
 
 #[test]

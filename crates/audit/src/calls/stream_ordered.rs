@@ -16,8 +16,13 @@ use crate::turn;
 /// Which stream null means.
 type IsCapturing = unsafe fn(CUstream, *mut CUstreamCaptureStatus) -> CUresult;
 
-/// What `cuMemFreeAsync` can free.
-const FREEABLE: &[Kind] = &[Kind::StreamOrdered, Kind::GraphMemory, Kind::Imported];
+/// What `cuMemFreeAsync` can free: also memory of `cuMemAlloc`.
+const FREEABLE: &[Kind] = &[
+    Kind::StreamOrdered,
+    Kind::GraphMemory,
+    Kind::Imported,
+    Kind::Device,
+];
 
 /// Whether a call on a stream adds a node to a graph.
 #[inline]

@@ -126,14 +126,29 @@ extern "C" fn _Exit(status: c_int) -> ! {
     _exit(status)
 }
 
+/// Whether this is a file that may be executed. Its format is not checked.
+///
+/// # Safety
+///
+/// The name is null or ends in a null byte.
+unsafe fn is_executable(file: *const c_char) -> bool {
+    // SAFETY: plain data, for which zero is valid. Null is an error; otherwise the name ends in a null byte.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        libc::stat(file, &mut status) == 0
+            && status.st_mode & libc::S_IFMT == libc::S_IFREG
+            && libc::access(file, libc::X_OK) == 0
+    }
+}
+
 /// Reports before the program is replaced, if this file can be executed.
 ///
 /// # Safety
 ///
 /// The name is null or ends in a null byte.
 unsafe fn before_exec(file: *const c_char) {
-    // SAFETY: null is an error; otherwise the name ends in a null byte.
-    if is_used() && unsafe { libc::access(file, libc::X_OK) } == 0 {
+    // SAFETY: as for the caller.
+    if is_used() && unsafe { is_executable(file) } {
         finish(Reason::Exec);
     }
 }
@@ -172,7 +187,7 @@ unsafe fn before_exec_in_path(name: *const c_char) {
             .zip(letters)
             .for_each(|(to, from)| *to = *from);
         // SAFETY: the rest of the array is null bytes.
-        if unsafe { libc::access(file.as_ptr().cast(), libc::X_OK) } == 0 {
+        if unsafe { is_executable(file.as_ptr().cast()) } {
             return finish(Reason::Exec);
         }
     }

@@ -13,7 +13,8 @@
 //!   destructors of all libraries.
 //! - [`reporter`] owns the thread that makes the report: a signal handler must not allocate or lock, and a report that
 //!   hangs must not keep the process from ending.
-//! - [`signals`] handles signals whose disposition is the default, and hides that from the program.
+//! - [`signals`] handles signals whose disposition is the default, and hides that from the program; [`deadline`] ends the
+//!   process where the report after a signal takes too long.
 //! - [`functions`] exports `_exit` and the exec functions, [`forked`] is the child after `fork`.
 //! - [`live`] reports the process while it runs.
 //! - [`recording`] begins and ends the recording of the process.
@@ -30,6 +31,7 @@
     )
 )]
 
+mod deadline;
 mod exiting;
 mod forked;
 mod functions;

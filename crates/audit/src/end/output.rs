@@ -48,8 +48,29 @@ fn has_stderr() -> bool {
     is_first || is_stream || access == libc::O_WRONLY
 }
 
-/// Writes to descriptor 2 without a lock, which another thread may hold. Async-signal-safe.
+/// Writes to descriptor 2 without a lock, which another thread may hold. Async-signal-safe. A pipe without a reader does not
+/// end the process: it is not the program that writes.
 fn write_stderr(text: &str) {
+    // SAFETY: sets are plain data, for which zero is valid, and all can be written to. Where the signal was pending, it stays.
+    unsafe {
+        let (mut pipe, mut before, mut pending): (libc::sigset_t, libc::sigset_t, libc::sigset_t) =
+            std::mem::zeroed();
+        libc::sigemptyset(&mut pipe);
+        libc::sigaddset(&mut pipe, libc::SIGPIPE);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut before);
+        libc::sigpending(&mut pending);
+        write_all(text);
+        if libc::sigismember(&pending, libc::SIGPIPE) != 1 {
+            let now: libc::timespec = std::mem::zeroed();
+            while libc::sigtimedwait(&pipe, std::ptr::null_mut(), &now) < 0
+                && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
+            {}
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+    }
+}
+
+fn write_all(text: &str) {
     let mut rest = text.as_bytes();
     while !rest.is_empty() {
         // SAFETY: the bytes can be read.

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use cuguard_sync::own_thread;
 
-use super::{INSIDE, Reason, linker, made, output, recording, signals, start};
+use super::{INSIDE, Reason, deadline, linker, made, output, recording, signals, start};
 use crate::heap;
 
 const IDLE: u32 = 0;
@@ -65,10 +65,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 const BUSY_LIMIT: Duration = Duration::from_secs(10);
 
 fn limit() -> Duration {
-    let limit = start::start().limit.map_or(LIMIT, Duration::from_secs);
     match INSIDE.get() {
-        true => limit.min(BUSY_LIMIT),
-        false => limit,
+        true => most().min(BUSY_LIMIT),
+        false => most(),
     }
 }
 
@@ -231,6 +230,16 @@ pub(super) fn death() -> i32 {
     DEATH.load(Ordering::Relaxed)
 }
 
+/// How long the report after [`request_death`] may take. Async-signal-safe.
+pub(super) fn most() -> Duration {
+    start::start().limit.map_or(LIMIT, Duration::from_secs)
+}
+
+/// Whether there is a thread that makes reports.
+pub(super) fn is_launched() -> bool {
+    THREAD.load(Ordering::Acquire) != 0
+}
+
 /// Waits for the end of the process, at most so long, or as long as a report may take. Async-signal-safe.
 pub(super) fn wait_for_death(most: Option<Duration>) {
     let until = Instant::now() + most.unwrap_or_else(limit);
@@ -328,6 +337,7 @@ pub(super) fn forget() {
     THREAD.store(0, Ordering::Relaxed);
     MAIN_MAY_END.store(false, Ordering::Relaxed);
     DEATH.store(0, Ordering::Relaxed);
+    deadline::forget();
     PHASE.store(IDLE, Ordering::Release);
 }
 

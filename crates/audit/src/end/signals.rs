@@ -18,7 +18,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 use std::time::Duration;
 
-use super::{INSIDE, Reason, finish, functions, is_used, reporter, start};
+use super::{INSIDE, Reason, deadline, finish, functions, is_used, output, reporter, start};
 use crate::heap;
 use crate::search::Entered;
 #[cfg(target_arch = "x86_64")]
@@ -126,12 +126,20 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     if !is_used() {
         return die(signal);
     }
+    // SAFETY: the system passes a valid structure.
+    let info = unsafe { &*info };
+    if deadline::is_over(info) {
+        let seconds = reporter::most().as_secs();
+        output::print_why(format_args!("it was not complete after {seconds} s"));
+        return die(signal);
+    }
     // Not before: a child of `vfork` shares this library's variables, and ends here without the drop.
     let _entered = Entered::here();
-    // SAFETY: the system passes a valid structure, which has the sender if a process sent the signal.
-    let is_own = unsafe { (*info).si_code <= 0 && (*info).si_pid() == start::process() };
+    // SAFETY: it has the sender if a process sent the signal.
+    let is_own = info.si_code <= 0 && unsafe { info.si_pid() } == start::process();
     let is_busy = INSIDE.get() || heap::is_inside();
-    if signal == libc::SIGABRT || (is_own && !is_busy) {
+    // Without a thread that makes the report there is nothing to wait for.
+    if signal == libc::SIGABRT || (is_own && !is_busy) || !reporter::is_launched() {
         // `abort` and `raise` do not return.
         // SAFETY: the context of this handler, which does not return.
         unsafe { Remains::of(context.cast()).clear() };
@@ -139,6 +147,7 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
         return die(signal);
     }
     reporter::request_death(signal);
+    deadline::start(signal, reporter::most());
     if !is_busy {
         // SAFETY: the context of this handler.
         let remains = unsafe { Remains::of(context.cast()) };

@@ -15,6 +15,7 @@
 //! | `slabs` | small blocks |
 //! | `cache` | small blocks that a thread keeps |
 //! | `arena` | allocate, free, reallocate |
+//! | `early` | the library's first allocations, before the arena is reserved |
 //! | `objects` | loaded ELF objects and their dynamic symbols |
 //! | `driver` | address ranges of the driver's libraries |
 //! | `next` | the functions behind the exported ones |
@@ -27,6 +28,7 @@ mod arena;
 mod cache;
 mod classes;
 pub(crate) mod driver;
+mod early;
 #[cfg(target_arch = "x86_64")]
 mod family;
 pub(crate) mod lock;
@@ -84,26 +86,59 @@ impl Drop for Frozen {
     }
 }
 
-/// Allocates from the arena, and from the next `malloc` when the range is exhausted.
+/// Allocates from the arena, and from the next `malloc` when the range is exhausted. Before the arena is reserved, from a
+/// small area.
 struct OwnAllocator;
 
-// SAFETY: the arena hands out disjoint blocks of at least the size and alignment asked for, keeps them until they are
-// freed, and does not unwind.
+impl OwnAllocator {
+    fn early(layout: Layout) -> Option<*mut u8> {
+        match range::is_reserved() {
+            true => None,
+            false => early::allocate(layout),
+        }
+    }
+}
+
+// SAFETY: the arena and the area hand out disjoint blocks of at least the size and alignment asked for, keep them until they
+// are freed, and do not unwind.
 unsafe impl GlobalAlloc for OwnAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        arena::allocate(layout.size(), layout.align()).cast()
+        Self::early(layout).unwrap_or_else(|| arena::allocate(layout.size(), layout.align()).cast())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        arena::allocate_zeroed(layout.size(), layout.align()).cast()
+        match Self::early(layout) {
+            Some(block) => {
+                // SAFETY: the block has this size.
+                unsafe { block.write_bytes(0, layout.size()) };
+                block
+            }
+            None => arena::allocate_zeroed(layout.size(), layout.align()).cast(),
+        }
     }
 
-    unsafe fn dealloc(&self, block: *mut u8, _layout: Layout) {
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        if early::contains(block) {
+            return early::free(block, layout);
+        }
         // SAFETY: the caller owns the block, which came from this allocator.
         unsafe { arena::free(block.cast()) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        if early::contains(block) {
+            // SAFETY: the caller's size is valid for this alignment.
+            let new = unsafe { Layout::from_size_align_unchecked(size, layout.align()) };
+            // SAFETY: the size is not zero, says the caller. Both blocks have at least the smaller size.
+            unsafe {
+                let to = self.alloc(new);
+                if !to.is_null() {
+                    to.copy_from_nonoverlapping(block, layout.size().min(size));
+                    self.dealloc(block, layout);
+                }
+                return to;
+            }
+        }
         // SAFETY: the caller owns the block, which came from this allocator.
         unsafe { arena::reallocate(block.cast(), size, layout.align()) }.cast()
     }

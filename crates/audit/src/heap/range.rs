@@ -190,6 +190,12 @@ impl Reserved {
     }
 }
 
+/// Whether the range was reserved.
+#[inline]
+pub(super) fn is_reserved() -> bool {
+    LENGTH.load(Ordering::Relaxed) != 0
+}
+
 /// Whether the address lies in the range.
 pub(super) fn contains(address: usize) -> bool {
     address.wrapping_sub(START.load(Ordering::Relaxed)) < LENGTH.load(Ordering::Relaxed)

@@ -62,7 +62,8 @@ static CURRENT: AtomicU32 = AtomicU32::new(0);
 static STOPPED: AtomicU32 = AtomicU32::new(0);
 /// The number of the last stop.
 static LAST: AtomicU32 = AtomicU32::new(0);
-/// The signal; zero before the handler was installed. It stays installed: a late signal must not end the process.
+/// The signal; zero before the handler was installed. It stays installed: a late signal must not end the process. The program
+/// may replace the handler.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 /// A thread of the program.
@@ -307,11 +308,21 @@ fn send(signal: c_int, thread: i32, slot: usize, number: u32) {
     }
 }
 
+/// Whether the handler is installed for this signal.
+fn is_installed(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: zero is a valid `sigaction`, which the call writes to.
+    unsafe {
+        libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) == 0
+            && (*action.as_ptr()).sa_sigaction == handler as *const () as usize
+    }
+}
+
 /// Installs the handler, for a signal that the program does not use. Returns the signal.
 fn install() -> Option<c_int> {
-    match SIGNAL.load(Ordering::Relaxed) {
-        0 => {}
-        signal => return Some(signal),
+    let known = SIGNAL.load(Ordering::Relaxed);
+    if known != 0 && is_installed(known) {
+        return Some(known);
     }
     for signal in (libc::SIGRTMIN() + 1..libc::SIGRTMAX()).rev() {
         let mut action = MaybeUninit::<libc::sigaction>::zeroed();

@@ -364,6 +364,11 @@ int main(int argc, char **argv) {
         expect(errno, ENOENT, "errno");
         return 15;
     }
+    if (IS("exec of a folder")) {
+        execl("/", "x", (char *)NULL);
+        expect(errno, EACCES, "errno");
+        return 15;
+    }
     if (IS("exec of no program")) {
         /* Executable by its mode, and no program. */
         char name[] = "/tmp/cuguard-ends-XXXXXX";

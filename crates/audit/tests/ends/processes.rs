@@ -15,6 +15,7 @@ fn an_exec_is_an_end() {
         ("execvp", 14, &["exec"]),
         ("exec of nothing", 15, &["exit"]),
         ("exec of no program", 16, &["exec", "exit"]),
+        ("exec of a folder", 15, &["exit"]),
         ("unused exec", 3, &["exit"]),
     ] {
         eprintln!("{end}");

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString, c_int, c_void};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitCode, ExitStatus};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use super::failure::Failure;
 
@@ -40,6 +40,36 @@ const SIGNALS: [c_int; 6] = [
     libc::SIGUSR2,
 ];
 
+/// Whether this command was started with `SIGPIPE` ignored.
+static IGNORES_PIPE: AtomicBool = AtomicBool::new(false);
+
+/// Runs before the Rust runtime, which ignores `SIGPIPE`.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE_PIPE: extern "C" fn() = {
+    extern "C" fn note() {
+        // SAFETY: plain data, for which zero is valid; written by the call.
+        let old = unsafe {
+            let mut old: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(libc::SIGPIPE, std::ptr::null(), &mut old);
+            old
+        };
+        IGNORES_PIPE.store(old.sa_sigaction == libc::SIG_IGN, Ordering::Relaxed);
+    }
+    note
+};
+
+/// Has the program ignore `SIGPIPE`, as without this command. The standard library would restore the default.
+fn ignore_pipe(command: &mut Command) {
+    let ignore = || {
+        // SAFETY: async-signal-safe, and ignoring has no requirements.
+        unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+        Ok(())
+    };
+    // SAFETY: the closure is async-signal-safe.
+    unsafe { command.pre_exec(ignore) };
+}
+
 /// Runs the program, and returns how it ended.
 pub(super) fn run(start: &Start<'_>) -> Result<ExitStatus, Failure> {
     let preload = env::var_os("LD_PRELOAD").filter(|old| !old.is_empty());
@@ -59,6 +89,9 @@ pub(super) fn run(start: &Start<'_>) -> Result<ExitStatus, Failure> {
     forward_signals();
     let spawn = |mut command: Command| {
         let command = command.args(start.arguments);
+        if IGNORES_PIPE.load(Ordering::Relaxed) {
+            ignore_pipe(command);
+        }
         command.env("LD_PRELOAD", &preload);
         command.env("LEAK_REPORT", start.words);
         command.env("CUGUARD_RUN", start.folder).spawn()

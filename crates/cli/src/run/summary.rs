@@ -129,6 +129,10 @@ impl Summary {
                         line: line.to_owned(),
                     };
                     if let Some(process) = summary.process(process) {
+                        // The last one was made before an exec, which failed: the process went on.
+                        if process.uses != 0 && process.has_all_reports() {
+                            process.reports.pop();
+                        }
                         process.reports.push(report);
                     }
                 }
@@ -354,6 +358,20 @@ mod tests {
         );
         assert!(super::is_running(std::process::id()));
         assert!(!super::is_running(u32::MAX));
+    }
+
+    #[test]
+    fn the_report_before_a_failed_exec_does_not_count() {
+        let exec = END.replace("exit", "exec");
+        let clean = "end\t7\texit\t0\t0\t0\t0\t0\t0\t0\t0\tnothing is lost\n";
+        let lost: FailOn = "lost".parse().expect("a word");
+        let failed = Summary::parse(&format!("{USE}{exec}{clean}"));
+        assert!(!failed.finds(lost));
+        assert_eq!(failed.reports().count(), 1);
+        // After one that succeeds, the next program's report is another one.
+        let succeeded = Summary::parse(&format!("{USE}{exec}use\t7\tc\n{clean}"));
+        assert!(succeeded.finds(lost));
+        assert_eq!(succeeded.reports().count(), 2);
     }
 
     #[test]
