@@ -22,5 +22,6 @@ mod report;
 mod search;
 mod shortage;
 mod state;
+mod stderr;
 mod thread_end;
 mod turn;

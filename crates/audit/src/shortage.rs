@@ -22,7 +22,7 @@ use cuguard_sys::{CUdevice, CUmemoryPool, CUresult, pool_attribute};
 
 use crate::real::queries;
 use crate::state::contexts;
-use crate::{end, origin, python, state};
+use crate::{origin, python, state, stderr};
 use on_device::OnDevice;
 
 /// Held while an allocation is diagnosed, so that the diagnoses of several threads follow each other.
@@ -74,7 +74,7 @@ pub(crate) fn refused(
     let diagnosing = DIAGNOSING.lock().unwrap_or_else(PoisonError::into_inner);
     let why = diagnose(function, kind, bytes, origin, device);
     let text = why.to_text();
-    end::print(&text);
+    stderr::print(&text);
     drop(diagnosing);
     let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, one)) = refused.iter_mut().find(|(one, _)| *one == hash) {

@@ -63,6 +63,16 @@ fn a_diagnosis_into_a_pipe_without_a_reader() {
     assert_success(&run(&program, "diagnosis into a pipe"));
 }
 
+/// Nobody reads standard error: neither the diagnosis nor the report keeps the program.
+#[test]
+fn a_full_pipe_does_not_keep_the_program() {
+    let Some(program) = program() else { return };
+    for what in ["full pipe", "full pipe that blocks"] {
+        let status = run(&program, what).status;
+        assert_eq!(status.signal(), Some(libc::SIGTERM), "{what}: {status}");
+    }
+}
+
 /// The program takes the signal that the first search used.
 #[test]
 fn a_program_that_takes_the_signal_of_a_search() {

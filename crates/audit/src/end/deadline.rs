@@ -28,10 +28,12 @@ pub(super) fn start(signal: c_int, after: Duration) {
     // SAFETY: the structures are valid, and the number of the timer can be written to.
     unsafe {
         let clock = libc::CLOCK_MONOTONIC;
-        if libc::syscall(libc::SYS_timer_create, clock, &event, &mut timer) == 0 {
-            let old = std::ptr::null_mut::<libc::itimerspec>();
-            libc::syscall(libc::SYS_timer_settime, timer, 0, &time, old);
+        if libc::syscall(libc::SYS_timer_create, clock, &event, &mut timer) != 0 {
+            // The next signal tries again.
+            return STARTED.store(false, Ordering::Release);
         }
+        let old = std::ptr::null_mut::<libc::itimerspec>();
+        libc::syscall(libc::SYS_timer_settime, timer, 0, &time, old);
     }
 }
 

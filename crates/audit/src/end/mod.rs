@@ -55,7 +55,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cuguard_registry::Level;
 
 pub(crate) use made::Made;
-pub(crate) use output::print;
 pub(crate) use reason::Reason;
 pub(crate) use run_folder::note_crate;
 pub(crate) use start::start;

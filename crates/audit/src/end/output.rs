@@ -3,105 +3,20 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{FromRawFd, RawFd};
+use std::os::fd::FromRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use cuguard_report::{ReportSettings, open_report_file};
 
 use super::{Made, Reason, run_folder, settings, start};
+use crate::stderr;
 
 /// The exit code that the report asks for, or 0.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
 
 /// Whether this process has written to its file.
 static STARTED: AtomicBool = AtomicBool::new(false);
-
-/// Device and inode of a descriptor.
-pub(super) fn identity(descriptor: RawFd) -> Option<[u64; 2]> {
-    status(descriptor).map(|status| [status.st_dev, status.st_ino])
-}
-
-fn status(descriptor: RawFd) -> Option<libc::stat> {
-    // SAFETY: plain data, for which zero is valid.
-    let mut status: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: writes to the variable.
-    let code = unsafe { libc::fstat(descriptor, &mut status) };
-    (code == 0).then_some(status)
-}
-
-/// Whether descriptor 2 is standard error. A program that closed it may have another file there, which is not for
-/// reports. A pipe, a device, or a file that can only be written is taken for a log that the program put there.
-fn has_stderr() -> bool {
-    let Some(status) = status(2) else {
-        return false;
-    };
-    // SAFETY: reads the flags of a descriptor.
-    let flags = unsafe { libc::fcntl(2, libc::F_GETFL) };
-    let access = flags & libc::O_ACCMODE;
-    if flags < 0 || access == libc::O_RDONLY {
-        return false;
-    }
-    let is_first = start::first_stderr() == [status.st_dev, status.st_ino];
-    let kind = status.st_mode & libc::S_IFMT;
-    let is_stream = matches!(kind, libc::S_IFIFO | libc::S_IFCHR);
-    is_first || is_stream || access == libc::O_WRONLY
-}
-
-/// Writes to descriptor 2 without a lock, which another thread may hold. Async-signal-safe. A pipe without a reader does not
-/// end the process: it is not the program that writes.
-fn write_stderr(text: &str) {
-    // SAFETY: sets are plain data, for which zero is valid, and all can be written to. Where the signal was pending, it stays.
-    unsafe {
-        let (mut pipe, mut before, mut pending): (libc::sigset_t, libc::sigset_t, libc::sigset_t) =
-            std::mem::zeroed();
-        libc::sigemptyset(&mut pipe);
-        libc::sigaddset(&mut pipe, libc::SIGPIPE);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &pipe, &mut before);
-        libc::sigpending(&mut pending);
-        write_all(text);
-        if libc::sigismember(&pending, libc::SIGPIPE) != 1 {
-            let now: libc::timespec = std::mem::zeroed();
-            while libc::sigtimedwait(&pipe, std::ptr::null_mut(), &now) < 0
-                && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR)
-            {}
-        }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-    }
-}
-
-fn write_all(text: &str) {
-    let mut rest = text.as_bytes();
-    while !rest.is_empty() {
-        // SAFETY: the bytes can be read.
-        let written = unsafe { libc::write(2, rest.as_ptr().cast(), rest.len()) };
-        match usize::try_from(written) {
-            Ok(0) => return,
-            Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-            Err(_) => match io::Error::last_os_error().raw_os_error() {
-                Some(libc::EINTR) => {}
-                // A pipe whose reader is slow.
-                Some(libc::EAGAIN) => {
-                    let mut wanted = libc::pollfd {
-                        fd: 2,
-                        events: libc::POLLOUT,
-                        revents: 0,
-                    };
-                    // SAFETY: one descriptor. The caller's time limit holds.
-                    unsafe { libc::poll(&mut wanted, 1, 1000) };
-                }
-                _ => return,
-            },
-        }
-    }
-}
-
-/// Writes a line about the report to standard error. Async-signal-safe.
-pub(crate) fn print(text: &str) {
-    if has_stderr() {
-        write_stderr(text);
-    }
-}
 
 /// Writes why there is no report. Async-signal-safe.
 pub(super) fn print_why(why: fmt::Arguments<'_>) {
@@ -110,7 +25,7 @@ pub(super) fn print_why(why: fmt::Arguments<'_>) {
     let process = start::process();
     let _ = writeln!(rest, "cuguard: process {process}: no report: {why}");
     let length = 160 - rest.len();
-    print(std::str::from_utf8(&buffer[..length]).unwrap_or_default());
+    stderr::print(std::str::from_utf8(&buffer[..length]).unwrap_or_default());
 }
 
 /// Writes the report as the settings say, records it for `cuguard run`, and keeps the exit code.
@@ -129,8 +44,8 @@ pub(super) fn deliver(made: &Made, reason: Reason) {
 /// Writes the report as the settings say.
 pub(super) fn write(made: &Made) {
     let text = text_for_stderr(made, settings::get());
-    if has_stderr() {
-        write_stderr(&text);
+    if stderr::exists() {
+        stderr::write_report(&text);
     } else if !text.is_empty() {
         run_folder::keep_report(&text);
     }
@@ -182,7 +97,7 @@ fn to_file(path: &Path, text: &str) -> io::Result<bool> {
     };
     let own = [1, 2]
         .into_iter()
-        .find(|own| wanted.is_some() && identity(*own) == wanted);
+        .find(|own| wanted.is_some() && stderr::identity(*own) == wanted);
     if let Some(own) = own {
         // Through a duplicate, so that the program's later output follows the report.
         // SAFETY: the duplicate is a new descriptor, if there is one.

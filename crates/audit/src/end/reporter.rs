@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use cuguard_sync::own_thread;
 
 use super::{INSIDE, Reason, deadline, linker, made, output, recording, signals, start};
-use crate::heap;
+use crate::{heap, stderr};
 
 const IDLE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -283,7 +283,7 @@ fn request_once(reason: Reason) -> bool {
             0 if on_call => make(),
             own if own == thread() => make(),
             0 => {
-                output::print("cuguard: no report: the reporting thread could not be started\n");
+                stderr::print("cuguard: no report: the reporting thread could not be started\n");
                 PHASE.store(DONE, Ordering::Release);
             }
             _ => {

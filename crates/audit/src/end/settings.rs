@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use cuguard_report::{ReportSettings, resolve_words};
 
-use super::print;
+use crate::stderr;
 
 /// The settings. Unlike in a program that uses the cuguard crate, without `LEAK_REPORT` there is a report as text: the library
 /// is preloaded for nothing else.
@@ -22,7 +22,7 @@ pub(crate) fn get() -> &'static ReportSettings {
         // `cuguard run` has checked the words.
         if start.run_folder.is_none() {
             for problem in problems {
-                print(&format!("cuguard: LEAK_REPORT: {problem}\n"));
+                stderr::print(&format!("cuguard: LEAK_REPORT: {problem}\n"));
             }
         }
         match settings.is_on() || settings.is_silent() {

@@ -151,7 +151,8 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     if !is_busy {
         // SAFETY: the context of this handler.
         let remains = unsafe { Remains::of(context.cast()) };
-        remains.while_hidden(|| reporter::wait_for_death(Some(PATIENCE)));
+        let most = PATIENCE.min(reporter::most());
+        remains.while_hidden(|| reporter::wait_for_death(Some(most)));
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use super::{Reason, finish, forked, functions, run_folder};
 use crate::search::Entered;
+use crate::stderr;
 
 /// What the process had when it started. The program may change its environment, its folder and its descriptors.
 #[derive(Debug, Default)]
@@ -26,9 +27,6 @@ static START: OnceLock<Start> = OnceLock::new();
 
 /// The process that this memory belongs to: another one with the same memory is a child of `vfork` or `clone`.
 static OWNER: AtomicI32 = AtomicI32::new(0);
-
-/// Device and inode of standard error.
-static STDERR: [AtomicU64; 2] = [AtomicU64::new(0), AtomicU64::new(0)];
 
 /// What the process had when it started.
 pub(crate) fn start() -> &'static Start {
@@ -57,11 +55,6 @@ pub(super) fn is_main_thread(thread: libc::pthread_t) -> bool {
 /// This process owns the memory from now on.
 pub(super) fn own() {
     OWNER.store(process(), Ordering::Relaxed);
-}
-
-/// Device and inode that standard error had at the start.
-pub(super) fn first_stderr() -> [u64; 2] {
-    STDERR.each_ref().map(|word| word.load(Ordering::Relaxed))
 }
 
 /// A variable, read without the standard library's lock: the constructor may run while others hold it.
@@ -94,11 +87,7 @@ fn construct() {
         run_folder: variable(c"CUGUARD_RUN").map(PathBuf::from),
         limit,
     });
-    if let Some(identity) = super::output::identity(2) {
-        for (word, value) in STDERR.iter().zip(identity) {
-            word.store(value, Ordering::Relaxed);
-        }
-    }
+    stderr::note_first();
     functions::resolve();
     run_folder::note_start();
 }

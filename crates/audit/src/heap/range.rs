@@ -23,8 +23,13 @@ fn wanted() -> *mut c_void {
     ptr::without_provenance_mut(WANTED + (random << 28))
 }
 
-/// Where the range begins, or 1 where no reservation succeeded. The stubs compare with it.
-pub(super) static START: AtomicUsize = AtomicUsize::new(0);
+/// [`START`] before the reservation, and where none succeeded. No address of a program is within any range behind them: a thread
+/// may read one of these and then the length of a reservation that another thread makes.
+const NOT_RESERVED: usize = 1 << (usize::BITS - 1);
+const REFUSED: usize = NOT_RESERVED + 1;
+
+/// Where the range begins, or one of the above. The stubs compare with it.
+pub(super) static START: AtomicUsize = AtomicUsize::new(NOT_RESERVED);
 /// The range's bytes; zero before the reservation. The stubs compare with it.
 pub(super) static LENGTH: AtomicUsize = AtomicUsize::new(0);
 
@@ -97,7 +102,7 @@ impl Reserved {
 
     /// Reserves the range. `None` when the system refuses, now and in all later calls. One thread at a time.
     pub(super) fn create() -> Option<Reserved> {
-        if START.load(Ordering::Relaxed) != 0 {
+        if START.load(Ordering::Relaxed) != NOT_RESERVED {
             return Reserved::get();
         }
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -120,7 +125,7 @@ impl Reserved {
             LENGTH.store(size, Ordering::Release);
             return Some(reserved);
         }
-        START.store(1, Ordering::Relaxed);
+        START.store(REFUSED, Ordering::Relaxed);
         None
     }
 

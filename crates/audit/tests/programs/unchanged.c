@@ -140,6 +140,18 @@ int main(int argc, char **argv)
         require(cuMemAlloc_v2(&memory, (size_t)1 << 46) == 2, "out of memory");
         return 0;
     }
+    if (IS("full pipe") || IS("full pipe that blocks")) {
+        /* Nobody reads standard error. The diagnosis, the report and the reason that there is none have no room. */
+        int ends[2];
+        char bytes[4096] = {0};
+        require(pipe(ends) == 0 && dup2(ends[1], 2) == 2, "pipe");
+        fcntl(2, F_SETFL, fcntl(2, F_GETFL) | O_NONBLOCK);
+        while (write(2, bytes, sizeof bytes) > 0)
+            continue;
+        if (IS("full pipe that blocks")) fcntl(2, F_SETFL, fcntl(2, F_GETFL) & ~O_NONBLOCK);
+        require(cuMemAlloc_v2(&memory, (size_t)1 << 46) == 2, "out of memory");
+        be_terminated();
+    }
     if (IS("taken signal")) {
         pthread_t thread;
         struct sigaction action = {0};
