@@ -40,7 +40,7 @@ impl Suppression {
     /// The syntax of LeakSanitizer: the pattern is searched anywhere in a name, `*` matches anything, `^` the
     /// beginning and `$` the end of the name. A prefix `leak:` is skipped.
     fn new(text: &str) -> Self {
-        let bare = text.strip_prefix("leak:").unwrap_or(text);
+        let bare = text.strip_prefix("leak:").map_or(text, str::trim_start);
         let begin = bare.strip_prefix('^');
         let (begin, bare) = begin.map_or(("*", bare), |bare| ("", bare));
         let end = bare.strip_suffix('$');
@@ -181,6 +181,7 @@ mod tests {
             ("^app*load$", "app::down::load", true),
             ("^app*load$", "app::down::loader", false),
             ("leak:cache", "app::cache::new", true),
+            ("leak: cache", "app::cache::new", true),
             ("leak:^app::cache", "my_app::cache::new", false),
             ("leak:libfoo.so", "/usr/lib/libfoo.so.3", true),
             ("a*b*c", "xa1b2b3cx", true),

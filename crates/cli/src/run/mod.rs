@@ -44,7 +44,7 @@ pub(crate) struct Options {
 
     /// Record every allocation and free into FILE, which `cuguard report` shows. %p in the name is the process id, %h
     /// the machine, %r the rank in a distributed job. Without %p, the first process that uses CUDA records into FILE,
-    /// others into FILE.PID. The report goes to standard error
+    /// others into FILE.PID. The report goes to standard error: not with --output
     #[arg(long, value_name = "FILE", conflicts_with_all = ["output", "sites"])]
     record: Option<PathBuf>,
 
@@ -74,8 +74,8 @@ pub(crate) struct Options {
     #[arg(long, conflicts_with = "sites")]
     stacks: bool,
 
-    /// Record and show only the line that allocates, and the CUDA function that it calls, instead of the
-    /// whole stack trace: cheaper, and shorter reports
+    /// Record two frames instead of the whole stack trace: the line that allocates, with the function of the CUDA
+    /// runtime that it calls or, where it calls the driver, with its caller. Cheaper, and shorter reports. Not with --record
     #[arg(long)]
     sites: bool,
 
@@ -125,7 +125,7 @@ Options win over its words, also over 0, which turns reports off; --report and -
 format and its file together.
 
 Exit codes: the program's own, or that of --exitcode. A program that a signal ends, ends this command
-by the same signal, which shells show as 128 + N.
+by the same signal, which shells show as 128 + N, unless --exitcode or --fail-on sets the exit code.
   2    wrong options, or a wrong word in LEAK_REPORT
   125  the program cannot be audited: it is static, for another architecture, set-user-ID or built with
        a sanitizer, or the library cannot be preloaded
