@@ -37,7 +37,7 @@ pub(crate) struct Options {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The moment: peak, exit, oom (the last out-of-memory error), oom:N (the Nth), a time since the begin (12.5s, 800ms,
+    /// The moment: peak, exit, oom (the last out-of-memory error), oom:N (the Nth), a time since the recording began (12.5s, 800ms,
     /// 2min) or a share of the run (50%)
     #[arg(long, value_name = "MOMENT", default_value = "peak", value_parser = parse::<At>)]
     at: At,

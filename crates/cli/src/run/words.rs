@@ -144,6 +144,10 @@ fn option_words(options: &Options, folder: &Path) -> Result<Vec<String>, Failure
             let why = "annotations are printed; a file has the report as text or json";
             return Err(failure(why.to_owned()));
         }
+        if path.as_os_str() == "-" {
+            let why = "it is no name of a file; without --output reports go to standard error";
+            return Err(failure(why.to_owned()));
+        }
         let name = value(path, folder, true).map_err(failure)?;
         let word = format!("file={name}");
         if let Some(problem) = ReportSettings::parse(&word).1.first() {
@@ -389,6 +393,10 @@ mod tests {
             (
                 ["--output", "/a,b"],
                 "--output /a,b: the absolute name has a comma, which separates words of LEAK_REPORT",
+            ),
+            (
+                ["--output", "-"],
+                "--output -: it is no name of a file; without --output reports go to standard error",
             ),
             (
                 ["--report=github", "--output=/a"],
