@@ -83,15 +83,23 @@ static void read_value(int signal, siginfo_t *info, void *unused)
     *(volatile int *)info->si_value.sival_ptr += 1;
 }
 
-/* Waits for a SIGTERM of another process, which kills this one if that does not end it. */
+/* A child kills this process if it hangs. */
+static void watch(void)
+{
+    pid_t parent = getpid();
+    if (fork() == 0) {
+        for (int i = 0; i < 300 && getppid() == parent; i++) usleep(100 * 1000);
+        if (getppid() == parent) kill(parent, SIGKILL);
+        _exit(0);
+    }
+}
+
+/* Waits for a SIGTERM of another process. */
 static void be_terminated(void)
 {
     pid_t parent = getpid();
-    pid_t child = fork();
-    if (child == 0) {
+    if (fork() == 0) {
         kill(parent, SIGTERM);
-        for (int i = 0; i < 300 && getppid() == parent; i++) usleep(100 * 1000);
-        kill(parent, SIGKILL);
         _exit(0);
     }
     for (;;) pause();
@@ -100,6 +108,7 @@ static void be_terminated(void)
 int main(int argc, char **argv)
 {
     const char *what = argc > 1 ? argv[1] : "";
+    watch();
 #define IS(name) (strcmp(what, name) == 0)
     if (IS("limit")) {
         set_limit((rlim_t)4 << 30);
