@@ -308,7 +308,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Error::Pool`] if the buffer is not from this pool; [`Error::ContextClosed`].
+    /// [`Error::Pool`] if the buffer is not from this pool; [`Error::ContextClosed`]. An empty buffer has no pages: nothing is
+    /// pinned, and that is no error.
     pub fn pin<T: DeviceCopy>(&self, buffer: &DeviceBuffer<T>) -> Result<()> {
         self.set_pinned("Pool::pin", buffer, true)
     }

@@ -64,10 +64,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// interrupted it, and it may hold a lock that the report needs. More than a search takes.
 const BUSY_LIMIT: Duration = Duration::from_secs(10);
 
+/// How long the calling thread waits for a report.
 fn limit() -> Duration {
     match INSIDE.get() {
-        true => most().min(BUSY_LIMIT),
-        false => most(),
+        true => report_limit().min(BUSY_LIMIT),
+        false => report_limit(),
     }
 }
 
@@ -231,7 +232,7 @@ pub(super) fn death() -> i32 {
 }
 
 /// How long the report after [`request_death`] may take. Async-signal-safe.
-pub(super) fn most() -> Duration {
+pub(super) fn report_limit() -> Duration {
     start::start().limit.map_or(LIMIT, Duration::from_secs)
 }
 

@@ -129,7 +129,7 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
     // SAFETY: the system passes a valid structure.
     let info = unsafe { &*info };
     if deadline::is_over(info) {
-        let seconds = reporter::most().as_secs();
+        let seconds = reporter::report_limit().as_secs();
         output::print_why(format_args!("it was not complete after {seconds} s"));
         return die(signal);
     }
@@ -147,11 +147,11 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
         return die(signal);
     }
     reporter::request_death(signal);
-    deadline::start(signal, reporter::most());
+    deadline::start(signal, reporter::report_limit());
     if !is_busy {
         // SAFETY: the context of this handler.
         let remains = unsafe { Remains::of(context.cast()) };
-        let most = PATIENCE.min(reporter::most());
+        let most = PATIENCE.min(reporter::report_limit());
         remains.while_hidden(|| reporter::wait_for_death(Some(most)));
     }
 }
