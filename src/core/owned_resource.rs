@@ -232,7 +232,7 @@ impl OwnedResource {
     ///
     /// The record is erased before the driver frees (invariant 2): another thread may be handed this address the moment
     /// the free runs.
-    #[inline]
+    #[inline(always)]
     #[track_caller]
     fn try_free_now(&mut self) -> bool {
         let (state, home) = self.owner.parts();
@@ -258,13 +258,28 @@ impl OwnedResource {
         true
     }
 
-    /// The same for a block of a pool, without a driver call. Not inlined into programs: it is compiled once, with all that
-    /// it calls.
+    /// The drop of a block of a pool. Not inlined into programs: it is compiled once, with all that it calls.
+    ///
+    /// # Safety
+    ///
+    /// As [`drop_after`](Self::drop_after).
+    #[inline(never)]
+    unsafe fn drop_block(&mut self) {
+        let flags = *self.flags.get_mut();
+        // SAFETY: as the caller ensures.
+        unsafe {
+            if flags != flags::OWNED || !self.try_free_block() {
+                self.drop_after(flags == flags::DONE);
+            }
+        }
+    }
+
+    /// As [`try_free_now`](Self::try_free_now) for a block of a pool, without a driver call.
     ///
     /// # Safety
     ///
     /// If this returns true, the owner is moved out of the resource and must not be used any more, nor be dropped.
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn try_free_block(&mut self) -> bool {
         let Owner::Pooled(home) = &*self.owner else {
             return false;
@@ -281,11 +296,8 @@ impl OwnedResource {
             state.budget.release(self.key.kind, self.bytes);
         }
         drop(inside);
-        // SAFETY: as the caller ensures.
-        let owner = unsafe { ManuallyDrop::take(&mut self.owner) };
-        if let Owner::Pooled(home) = owner {
-            Home::put(home);
-        }
+        // SAFETY: as the caller ensures. The reference is in the owner, which this is moved out of.
+        Home::put(unsafe { std::ptr::read(home) });
         true
     }
 
@@ -303,7 +315,7 @@ impl OwnedResource {
     /// # Safety
     ///
     /// As [`free`](Self::free).
-    #[inline]
+    #[inline(always)]
     unsafe fn free_on(&self, home: Option<&Arc<StreamState>>) -> result::Result {
         if let Owner::Pooled(home) = &*self.owner {
             home.free(self.key.address, self.bytes);
@@ -403,6 +415,22 @@ impl OwnedResource {
         Released::Done(result)
     }
 
+    /// The end of a drop: frees in other cases than the common one.
+    ///
+    /// # Safety
+    ///
+    /// The owner is dropped: the resource must not be used any more.
+    #[inline(always)]
+    #[track_caller]
+    unsafe fn drop_after(&mut self, is_freed: bool) {
+        // A failed free is recorded.
+        if !is_freed && let Released::NotPermitted(_) = self.release("drop") {
+            self.defer(None);
+        }
+        // SAFETY: once, as the caller ensures.
+        unsafe { ManuallyDrop::drop(&mut self.owner) };
+    }
+
     /// Accounts for a free, or records that it failed (invariant 3).
     #[track_caller]
     fn finish_free(
@@ -437,23 +465,16 @@ impl OwnedResource {
 impl Drop for OwnedResource {
     #[inline]
     fn drop(&mut self) {
-        let done = match *self.flags.get_mut() {
+        if self.key.kind == Kind::Pooled {
+            // SAFETY: nothing of this is used any more.
+            return unsafe { self.drop_block() };
+        }
+        let is_freed = match *self.flags.get_mut() {
             flags::DONE => true,
-            flags::OWNED if self.key.kind == Kind::Pooled => {
-                // SAFETY: where it returns true, nothing of this is used any more.
-                if unsafe { self.try_free_block() } {
-                    return;
-                }
-                false
-            }
             flags::OWNED => self.try_free_now(),
             _ => false,
         };
-        // A failed free is recorded.
-        if !done && let Released::NotPermitted(_) = self.release("drop") {
-            self.defer(None);
-        }
-        // SAFETY: once, and nothing of this is used any more.
-        unsafe { ManuallyDrop::drop(&mut self.owner) };
+        // SAFETY: nothing of this is used any more.
+        unsafe { self.drop_after(is_freed) };
     }
 }

@@ -240,8 +240,11 @@ impl Home {
     /// from a pool.
     #[inline(always)]
     pub(super) fn known(pool: &VirtualPool, stream: &StreamState) -> Option<Arc<Self>> {
-        let found = KNOWN.try_with(|known| known.try_borrow().ok()?.find(pool, stream)?.get());
-        found.ok()?
+        // The address alone: a longer closure may be compiled as a function of its own.
+        let known = KNOWN.try_with(std::ptr::from_ref).ok()?;
+        // SAFETY: it is dropped when this thread exits, which is not before this returns.
+        let known = unsafe { &*known };
+        known.try_borrow().ok()?.find(pool, stream)?.get()
     }
 
     /// The end of a block: the next one of the same thread gets the reference.

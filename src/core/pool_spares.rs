@@ -43,20 +43,21 @@ impl Spares {
         }
     }
 
-    /// A reference to the home. `None` where there is none, and on another thread.
+    /// A reference to the home. `None` where there is none, on another thread, and while another one ends them.
     #[inline(always)]
     pub(super) fn take(&self) -> Option<Arc<Home>> {
-        self.list.enter()?.pop()
+        self.list.try_enter()?.pop()
     }
 
-    /// Keeps a reference among the spares of its home. Returns it where there is no room, and on another thread.
+    /// Keeps a reference among the spares of its home. Returns it where there is no room, on another thread, and while another
+    /// one ends them.
     #[inline(always)]
     pub(super) fn put(home: Arc<Home>) -> Option<Arc<Home>> {
         let spares = Arc::as_ptr(home.spares());
         // SAFETY: the home keeps its spares alive. It stays in the list, once it is there, until the guard `list` is dropped:
         // before that, no other thread gets the list. The drop writes one word of the lock as the last that it does.
         let spares = unsafe { &*spares };
-        let Some(mut list) = spares.list.enter() else {
+        let Some(mut list) = spares.list.try_enter() else {
             return Some(home);
         };
         if list.len() == list.capacity() {

@@ -79,25 +79,25 @@ impl<D: Driver + 'static> Pool<D> {
     }
 
     /// The address of a block that the cache holds, for a size that may be smaller. `None` if it holds none of this size,
-    /// or if it is another thread's: then [`allocate`](Self::allocate) has one.
+    /// if it is another thread's, or while another thread empties it: then [`allocate`](Self::allocate) has one.
     ///
     /// The cache is of this pool, and of the stream that the block is for.
     #[inline(always)]
     pub fn allocate_from(&self, cache: &ThreadCache, bytes: u64) -> Option<u64> {
         debug_assert!(self.caches.is_own(cache));
-        cache.pop(Class::of(bytes)?)
+        cache.try_pop(Class::of(bytes)?)
     }
 
     /// Frees a block into the cache that it was allocated from. `bytes` is the size that was asked for, or what the block
-    /// occupies. False, with nothing done, if the cache has no room for it, if it is another thread's, or if the block is
-    /// pinned: then call [`free`](Self::free).
+    /// occupies. False, with nothing done, if the cache has no room for it, if it is another thread's, while another
+    /// thread empties it, or if the block is pinned: then call [`free`](Self::free).
     ///
     /// The cache is of this pool, and of the stream that the block is freed on.
     #[inline(always)]
     pub fn free_to(&self, cache: &ThreadCache, address: u64, bytes: u64) -> bool {
         debug_assert!(self.caches.is_own(cache));
         match Class::of(bytes) {
-            Some(class) => !self.central().any_uncached() && cache.push(class, address),
+            Some(class) => !self.central().any_uncached() && cache.try_push(class, address),
             None => false,
         }
     }

@@ -1,18 +1,18 @@
 //! How many resources of one kind are alive, their bytes, and the most bytes that were alive at one time.
 //!
-//! Every thread counts its own, allocated and freed. The peak needs the sum of all at every moment, so there is one
-//! number for all threads as well, the *bound*. It is kept in one of three ways:
+//! Every thread counts its own, allocated and freed. The peak needs the sum of all at every moment, the *bound*. It is kept
+//! in one of three ways:
 //!
 //! | threads | the bound | the peak |
 //! |---|---|---|
-//! | the one that created this | stored, without an atomic read-modify-write: a [`Biased`] lock keeps others out | exact |
-//! | several | added to and subtracted from with each block | exact |
+//! | the one that created this | what it counts itself, without an atomic read-modify-write: a [`Biased`] lock keeps others out | exact |
+//! | several | one number for all threads, added to and subtracted from with each block | exact |
 //! | several that contend | each claims room for one more of its largest blocks, up to [`MOST_SLACK`], and changes the bound only when it needs more or has twice as much unused | too high by at most two such blocks for each thread |
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-use cuguard_sync::{Biased, PerThread, Slot};
+use cuguard_sync::{Biased, OwnerGuard, PerThread, Slot};
 
 /// What a thread claims in advance at most: with larger blocks every allocation changes the bound.
 pub(crate) const MOST_SLACK: u64 = 1 << 20;
@@ -23,9 +23,11 @@ const SWITCHES: u32 = 1000;
 pub(crate) struct LiveBytes {
     threads: PerThread<OfThread>,
     shared: Shared,
-    /// The slot of the thread that created this, once that has counted something. Of use until several threads count.
-    alone: Biased<Option<usize>>,
-    /// Whether several threads count.
+    /// What the thread that created this counted while no other one did. Written inside `alone` only; outside of it so that
+    /// others can read it. It stays as it is once several threads count.
+    first: Counted,
+    alone: Biased<()>,
+    /// Whether several threads count. Set inside `alone`.
     is_shared: AtomicBool,
 }
 
@@ -35,21 +37,62 @@ impl Default for LiveBytes {
         Self {
             threads: PerThread::default(),
             shared: Shared::default(),
-            alone: Biased::new(None),
+            first: Counted::default(),
+            alone: Biased::new(()),
             is_shared: AtomicBool::new(false),
         }
     }
 }
 
-/// What one slot counts. Another thread may free what this one allocated, so only sums are meaningful.
+/// What one thread counts. Another one may free what this one allocated, so only sums are meaningful.
 #[derive(Debug, Default)]
-struct OfThread {
+struct Counted {
     /// How many.
     allocations: AtomicU64,
     frees: AtomicU64,
     /// Their bytes.
     allocated: AtomicU64,
     freed: AtomicU64,
+}
+
+impl Counted {
+    /// Its part of the bound. Wraps.
+    #[inline]
+    fn live(&self) -> u64 {
+        let allocated = self.allocated.load(Relaxed);
+        allocated.wrapping_sub(self.freed.load(Relaxed))
+    }
+}
+
+/// Adds to a counter that no other thread writes, and returns what it was before.
+#[inline(always)]
+fn add_to(counter: &AtomicU64, number: u64) -> u64 {
+    let before = counter.load(Relaxed);
+    counter.store(before.wrapping_add(number), Relaxed);
+    before
+}
+
+/// One less, for counters that wrap.
+const MINUS_ONE: u64 = u64::MAX;
+
+/// What the first thread counts, which has entered `alone`.
+struct First<'a> {
+    counted: &'a Counted,
+    _inside: OwnerGuard<'a, ()>,
+}
+
+impl First<'_> {
+    #[inline(always)]
+    fn count_free(&self, bytes: u64) {
+        add_to(&self.counted.freed, bytes);
+        add_to(&self.counted.frees, 1);
+    }
+}
+
+/// The slot of one thread.
+#[derive(Debug, Default)]
+struct OfThread {
+    counted: Counted,
     /// Its part of the bound: at least what it allocated less what it freed, and wrapping as that is.
     claimed: AtomicU64,
     /// The largest block since threads contend, at most [`MOST_SLACK`]; 0 before.
@@ -73,7 +116,8 @@ impl OfThread {
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Shared {
-    bound: AtomicU64,
+    /// What the slots have claimed, and what the threads without one have alive.
+    claimed: AtomicU64,
     peak: AtomicU64,
     is_contended: AtomicBool,
     /// Contention does not count: see [`LiveBytes::set_exact`].
@@ -83,148 +127,185 @@ struct Shared {
 }
 
 impl LiveBytes {
-    /// Counts an allocation. Returns how many the calling thread's slot had counted before.
+    /// Counts an allocation. Returns how many the calling thread had counted before, alone or with others.
     #[inline(always)]
     pub(crate) fn add(&self, bytes: u64) -> u64 {
-        let slot = self.threads.slot();
-        self.add_bytes(&slot, bytes);
-        slot.add(|one| &one.allocations, 1)
+        match self.first(bytes, Biased::try_enter) {
+            Some(first) => self.add_alone(&first, bytes),
+            None => self.add_otherwise(bytes),
+        }
     }
 
     /// Counts a free.
     #[inline(always)]
     pub(crate) fn sub(&self, bytes: u64) {
-        let slot = self.threads.slot();
-        slot.add(|one| &one.frees, 1);
-        let count = |one: &OfThread| {
-            let freed = one.freed.load(Relaxed).wrapping_add(bytes);
-            one.freed.store(freed, Relaxed);
-            one.allocated.load(Relaxed).wrapping_sub(freed)
-        };
-        if bytes != 0 && !self.count_alone(&slot, count) {
-            self.sub_shared(&slot, bytes);
+        match self.first(bytes, Biased::try_enter) {
+            Some(first) => first.count_free(bytes),
+            None => self.sub_otherwise(bytes),
         }
     }
 
     /// Undoes a [`sub`](Self::sub).
     pub(crate) fn restore(&self, bytes: u64) {
+        if let Some(first) = self.first_or_share(bytes) {
+            self.add_alone(&first, bytes);
+            add_to(&first.counted.allocations, MINUS_ONE);
+            add_to(&first.counted.frees, MINUS_ONE);
+            return;
+        }
         let slot = self.threads.slot();
         self.add_bytes(&slot, bytes);
-        slot.add(|one| &one.frees, 1_u64.wrapping_neg());
+        slot.add(|one| &one.counted.frees, MINUS_ONE);
     }
 
+    /// What counts for the calling thread alone, if no other one ever counted. Not what has no bytes and so no peak: a thread
+    /// that destroys an event of another one needs no `membarrier`.
     #[inline(always)]
-    fn add_bytes(&self, slot: &Slot<'_, OfThread>, bytes: u64) {
-        let count = |one: &OfThread| {
-            let allocated = one.allocated.load(Relaxed).wrapping_add(bytes);
-            one.allocated.store(allocated, Relaxed);
-            allocated.wrapping_sub(one.freed.load(Relaxed))
+    fn first<'a>(
+        &'a self,
+        bytes: u64,
+        enter: impl FnOnce(&'a Biased<()>) -> Option<OwnerGuard<'a, ()>>,
+    ) -> Option<First<'a>> {
+        if bytes == 0 || self.is_shared.load(Acquire) {
+            return None;
+        }
+        let first = First {
+            counted: &self.first,
+            _inside: enter(&self.alone)?,
         };
-        if bytes != 0 && !self.count_alone(slot, count) {
-            self.add_shared(slot, bytes);
-        }
+        // Again, inside: another thread may have shared it meanwhile.
+        (!self.is_shared.load(Relaxed)).then_some(first)
     }
 
-    /// Counts with `count`, which changes one of the slot's numbers and returns what the slot has alive then, if only one thread
-    /// ever counted. Else returns false.
+    /// The same on any thread: from now on several threads count where it is `None`.
+    fn first_or_share(&self, bytes: u64) -> Option<First<'_>> {
+        let first = self.first(bytes, Biased::enter);
+        if first.is_none() && bytes != 0 && !self.is_shared.load(Acquire) {
+            self.share();
+        }
+        first
+    }
+
     #[inline(always)]
-    fn count_alone(&self, slot: &Slot<'_, OfThread>, count: impl FnOnce(&OfThread) -> u64) -> bool {
-        if self.is_shared.load(Acquire) {
-            return false;
+    fn add_alone(&self, first: &First<'_>, bytes: u64) -> u64 {
+        let counted = first.counted;
+        let allocated = add_to(&counted.allocated, bytes).wrapping_add(bytes);
+        let live = allocated.wrapping_sub(counted.freed.load(Relaxed));
+        if self.shared.peak.load(Relaxed) < live && not_below_zero(live) != 0 {
+            self.shared.peak.store(live, Relaxed);
         }
-        if let (Some(mut alone), Some((index, one))) = (self.alone.enter(), slot.exclusive()) {
-            let is_known = *alone == Some(index);
-            // Again, inside: what has shared it meanwhile has read what this slot has alive.
-            if !self.is_shared.load(Relaxed) && (is_known || alone.is_none()) {
-                if !is_known {
-                    *alone = Some(index);
-                }
-                let live = count(one);
-                self.shared.bound.store(live, Relaxed);
-                if self.shared.peak.load(Relaxed) < live && not_below_zero(live) != 0 {
-                    self.shared.peak.store(live, Relaxed);
-                }
-                return true;
-            }
+        add_to(&counted.allocations, 1)
+    }
+
+    #[inline(never)]
+    fn add_otherwise(&self, bytes: u64) -> u64 {
+        if let Some(first) = self.first_or_share(bytes) {
+            return self.add_alone(&first, bytes);
         }
-        self.share();
-        false
+        let slot = self.threads.slot();
+        self.add_bytes(&slot, bytes);
+        slot.add(|one| &one.counted.allocations, 1)
+    }
+
+    #[inline(never)]
+    fn sub_otherwise(&self, bytes: u64) {
+        if let Some(first) = self.first_or_share(bytes) {
+            return first.count_free(bytes);
+        }
+        let slot = self.threads.slot();
+        slot.add(|one| &one.counted.frees, 1);
+        self.sub_bytes(&slot, bytes);
     }
 
     /// From now on several threads count.
     #[cold]
     #[inline(never)]
     fn share(&self) {
-        // `None` in a forked child, at exit, and inside a signal handler that interrupted `count_alone`.
-        let Some(alone) = self.alone.lock() else {
-            return;
-        };
-        if !self.is_shared.load(Relaxed) {
-            if let Some(slot) = *alone {
-                let one = self.threads.at(slot);
-                let live = one.allocated.load(Relaxed);
-                let live = live.wrapping_sub(one.freed.load(Relaxed));
-                one.claimed.store(live, Relaxed);
-            }
-            // What is written above is read after this.
+        // `None` in a forked child, at exit, and inside a signal handler that interrupted [`First`].
+        if let Some(_alone) = self.alone.lock() {
+            // What the first thread has counted is read after this.
             self.is_shared.store(true, Release);
         }
     }
 
-    #[inline(never)]
-    fn add_shared(&self, slot: &Slot<'_, OfThread>, bytes: u64) {
-        let allocated = slot.add(|one| &one.allocated, bytes).wrapping_add(bytes);
+    #[inline]
+    fn add_bytes(&self, slot: &Slot<'_, OfThread>, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        slot.add(|one| &one.counted.allocated, bytes);
         let Some((index, one)) = slot.exclusive() else {
-            return self.shared.raise(bytes);
+            return self.raise(bytes);
         };
-        let live = allocated.wrapping_sub(one.freed.load(Relaxed));
+        let live = one.counted.live();
         let claimed = one.claimed.load(Relaxed);
         // Both may be below zero: this thread frees what others allocated.
         if live.wrapping_sub(claimed) as i64 > 0 {
             let claim = live.wrapping_add(one.slack(&self.shared, bytes));
             one.claimed.store(claim, Relaxed);
-            self.shared.raise(claim.wrapping_sub(claimed));
+            self.raise(claim.wrapping_sub(claimed));
             self.shared.note_slot(index);
         }
     }
 
-    #[inline(never)]
-    fn sub_shared(&self, slot: &Slot<'_, OfThread>, bytes: u64) {
-        let freed = slot.add(|one| &one.freed, bytes).wrapping_add(bytes);
+    #[inline]
+    fn sub_bytes(&self, slot: &Slot<'_, OfThread>, bytes: u64) {
+        if bytes == 0 {
+            return;
+        }
+        slot.add(|one| &one.counted.freed, bytes);
         let Some((index, one)) = slot.exclusive() else {
-            self.shared.bound.fetch_sub(bytes, Relaxed);
+            self.shared.claimed.fetch_sub(bytes, Relaxed);
             return;
         };
-        let live = one.allocated.load(Relaxed).wrapping_sub(freed);
+        let live = one.counted.live();
         let claimed = one.claimed.load(Relaxed);
         let slack = one.slack(&self.shared, bytes);
         if claimed.wrapping_sub(live) > 2 * slack {
             let claim = live.wrapping_add(slack);
             one.claimed.store(claim, Relaxed);
             let unused = claimed.wrapping_sub(claim);
-            self.shared.bound.fetch_sub(unused, Relaxed);
+            self.shared.claimed.fetch_sub(unused, Relaxed);
             self.shared.note_slot(index);
         }
     }
 
+    /// Adds to what is claimed.
+    #[inline]
+    fn raise(&self, bytes: u64) {
+        let claimed = self.shared.claimed.fetch_add(bytes, Relaxed);
+        let bound = claimed.wrapping_add(bytes).wrapping_add(self.first.live());
+        // Mostly it is no new peak, and a read does not contend. A bound below zero is no peak.
+        if self.shared.peak.load(Relaxed) < bound && not_below_zero(bound) != 0 {
+            self.shared.peak.fetch_max(bound, Relaxed);
+        }
+    }
+
+    /// The sum of one counter over all threads.
+    fn sum(&self, counter: impl Fn(&Counted) -> &AtomicU64) -> u64 {
+        let slots = self.threads.all().map(|one| &one.counted);
+        slots
+            .chain([&self.first])
+            .fold(0, |sum, one| sum.wrapping_add(counter(one).load(Relaxed)))
+    }
+
     /// How many were allocated, and how many of them are alive, each since the start.
     pub(crate) fn counts(&self) -> (u64, u64) {
-        let frees = || sum(self.threads.all().map(|one| &one.frees));
-        let allocations = || sum(self.threads.all().map(|one| &one.allocations));
-        difference(allocations, frees)
+        let frees = || self.sum(|one| &one.frees);
+        difference(|| self.sum(|one| &one.allocations), frees)
     }
 
     /// What is alive. Never below zero, also where something was removed twice.
     pub(crate) fn live(&self) -> u64 {
-        let freed = || sum(self.threads.all().map(|one| &one.freed));
-        let allocated = || sum(self.threads.all().map(|one| &one.allocated));
-        difference(allocated, freed).1
+        let freed = || self.sum(|one| &one.freed);
+        difference(|| self.sum(|one| &one.allocated), freed).1
     }
 
     /// What is alive, or a little more: for the path of every record. Wraps where something was removed twice.
     #[inline]
     pub(crate) fn bound(&self) -> u64 {
-        self.shared.bound.load(Relaxed)
+        let claimed = self.shared.claimed.load(Relaxed);
+        claimed.wrapping_add(self.first.live())
     }
 
     /// Makes the bound exact, though threads contend for it: from the next call of each thread on, it claims nothing in
@@ -245,15 +326,6 @@ impl LiveBytes {
 
 impl Shared {
     #[inline]
-    fn raise(&self, bytes: u64) {
-        let bound = self.bound.fetch_add(bytes, Relaxed).wrapping_add(bytes);
-        // Mostly it is no new peak, and a read does not contend. A bound below zero is no peak.
-        if self.peak.load(Relaxed) < bound && not_below_zero(bound) != 0 {
-            self.peak.fetch_max(bound, Relaxed);
-        }
-    }
-
-    #[inline]
     fn note_slot(&self, index: usize) {
         if self.last_slot.load(Relaxed) != index {
             self.note_switch(index);
@@ -268,10 +340,6 @@ impl Shared {
             self.is_contended.store(true, Relaxed);
         }
     }
-}
-
-fn sum<'a>(counts: impl Iterator<Item = &'a AtomicU64>) -> u64 {
-    counts.fold(0, |sum, count| sum.wrapping_add(count.load(Relaxed)))
 }
 
 /// How often two sums are read, at most.

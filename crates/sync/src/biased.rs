@@ -3,9 +3,9 @@
 //! ```text
 //!     the owner                another thread
 //!     ---------                --------------
-//!     inside = true            taken = its number (compare and exchange)
+//!     owner |= INSIDE          taken = its number (compare and exchange)
 //!     light barrier            heavy barrier
-//!     taken? then wait         inside? then wait
+//!     taken? then wait         owner inside? then wait
 //! ```
 //!
 //! Each side writes first and then reads, with a [barrier](crate::fence) between, so at least one of them sees the other.
@@ -16,23 +16,24 @@ use std::cell::UnsafeCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::compiler_fence;
 use std::time::Instant;
 
 use crate::per_thread::{known_number, thread_number};
-use crate::primitive::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::primitive::atomic::{AtomicU64, Ordering};
 use crate::primitive::pause;
 use crate::{fence, process};
 
 /// The number of no thread.
 const NONE: u64 = 0;
 
-/// The owner of a lock that is released. Not [`NONE`], which a thread without a number has.
-const RELEASED: u64 = u64::MAX;
+/// Set in the owner's number while it is inside, or about to be.
+const INSIDE: u64 = 1;
 
-/// Set in the owner's number where the light barrier is an instruction. So the usual entry, which needs none, tests one word
-/// for both.
-const NEEDS_BARRIER: u64 = 1 << 63;
+/// Set in the owner's number where the light barrier is an instruction.
+const NEEDS_BARRIER: u64 = 2;
+
+/// The owner of a lock that is released. Not [`NONE`], which a thread without a number has.
+const RELEASED: u64 = NEEDS_BARRIER;
 
 /// A value that its owner thread accesses at next to no cost, and other threads through a slow lock.
 ///
@@ -50,11 +51,10 @@ const NEEDS_BARRIER: u64 = 1 << 63;
 /// assert!(cache.enter().unwrap().is_empty());
 /// ```
 pub struct Biased<T: ?Sized> {
-    /// The owner is inside, or about to be. Only the owner writes it.
-    inside: AtomicBool,
     /// The number of the thread that has the lock, or waits until the owner is out; else [`NONE`].
     taken: AtomicU64,
-    /// The owner's number, perhaps with [`NEEDS_BARRIER`]; [`RELEASED`] for good once it is released.
+    /// The owner's number, perhaps with [`NEEDS_BARRIER`] and [`INSIDE`]; [`RELEASED`] for good once it is released. Only the
+    /// owner writes it. One word, so that one comparison shows that the usual entry is possible.
     owner: AtomicU64,
     /// The process that created it. In a forked child, threads that it waits for may not exist.
     process: u32,
@@ -63,14 +63,16 @@ pub struct Biased<T: ?Sized> {
 
 // SAFETY: the value moves with it.
 unsafe impl<T: ?Sized + Send> Send for Biased<T> {}
-// SAFETY: of all threads, one at a time has a reference to the value: the owner if it has set `inside` and then not seen
-// `taken`, or the thread that has set `taken` and then not seen `inside`.
+// SAFETY: of all threads, one at a time has a reference to the value: the owner if it has set `INSIDE` and then not seen
+// `taken`, or the thread that has set `taken` and then not seen `INSIDE`.
 unsafe impl<T: ?Sized + Send> Sync for Biased<T> {}
 
 /// The owner's access, until dropped. If it is forgotten, no thread gets the value any more.
 pub struct OwnerGuard<'a, T: ?Sized> {
     biased: &'a Biased<T>,
-    /// Only the owner writes `inside`.
+    /// The word `owner` while the owner is outside.
+    outside: u64,
+    /// Only the owner writes that word.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -85,12 +87,11 @@ impl<T> Biased<T> {
     /// Owned by the calling thread.
     pub fn new(value: T) -> Self {
         fence::prepare();
-        let flag = match fence::is_asymmetric() {
+        let flag = match fence::is_asymmetric() || cfg!(cuguard_loom) {
             true => 0,
             false => NEEDS_BARRIER,
         };
         Self {
-            inside: AtomicBool::new(false),
             taken: AtomicU64::new(NONE),
             owner: AtomicU64::new(thread_number() | flag),
             process: std::process::id(),
@@ -109,50 +110,65 @@ impl<T: ?Sized> Biased<T> {
     ///
     /// `None` if the calling thread is not the owner, if it is already inside, or if the lock cannot be had: in a forked
     /// child, where the thread that has it may not exist, or while the process exits.
-    #[inline(always)]
+    #[inline]
     pub fn enter(&self) -> Option<OwnerGuard<'_, T>> {
-        // Only the owner writes it, so a thread that reads its own number has it still.
-        match self.owner.load(Ordering::Relaxed) == known_number() {
-            // The barrier is asymmetric.
-            true => self.enter_after(|| compiler_fence(Ordering::SeqCst)),
-            false => self.enter_otherwise(),
+        match self.try_enter() {
+            Some(inside) => Some(inside),
+            None => self.enter_otherwise(),
         }
     }
 
-    /// Enters where the calling thread is not the owner, or where the barrier is an instruction.
-    #[inline(never)]
-    fn enter_otherwise(&self) -> Option<OwnerGuard<'_, T>> {
-        match self.is_owner() {
-            true => self.enter_after(fence::light),
-            false => None,
-        }
-    }
-
-    /// Enters as the owner.
+    /// Enters as the owner in the usual case; for a caller that has a slower way. `None` also if another thread has the lock, or
+    /// if the barrier is an instruction on this machine. Small: with it, no call is inlined into the caller.
+    ///
+    /// ```
+    /// let counter = cuguard_sync::Biased::new(0);
+    /// if let Some(mut counter) = counter.try_enter().or_else(|| counter.enter()) {
+    ///     *counter += 1;
+    /// }
+    /// assert_eq!(counter.into_inner(), 1);
+    /// ```
     #[inline(always)]
-    fn enter_after(&self, barrier: impl FnOnce()) -> Option<OwnerGuard<'_, T>> {
-        if self.inside.load(Ordering::Relaxed) {
+    pub fn try_enter(&self) -> Option<OwnerGuard<'_, T>> {
+        // Only the owner writes it, so a thread that reads its own number has it still.
+        let outside = self.owner.load(Ordering::Relaxed);
+        if outside != known_number() {
             return None;
         }
-        self.inside.store(true, Ordering::Relaxed);
-        barrier();
-        // With acquire ordering: the owner sees what the last thread that had the lock wrote.
-        if self.taken.load(Ordering::Acquire) != NONE && !self.enter_taken() {
-            return None;
-        }
-        Some(OwnerGuard {
-            biased: self,
-            _not_send: PhantomData,
-        })
+        let inside = self.set_inside(outside);
+        // It is, because the owner's number is without `NEEDS_BARRIER`.
+        fence::light_if_asymmetric();
+        // With acquire ordering: the owner sees what the last thread that had the lock wrote. Dropped, `inside` leaves.
+        (self.taken.load(Ordering::Acquire) == NONE).then_some(inside)
     }
 
-    /// Lets the other thread have its turn, and then enters. False if that takes for ever.
+    /// The owner says that it is inside.
+    #[inline(always)]
+    fn set_inside(&self, outside: u64) -> OwnerGuard<'_, T> {
+        self.owner.store(outside | INSIDE, Ordering::Relaxed);
+        OwnerGuard {
+            biased: self,
+            outside,
+            _not_send: PhantomData,
+        }
+    }
+
+    /// Enters where [`try_enter`](Self::try_enter) does not: another thread has its turn first.
     #[cold]
     #[inline(never)]
-    fn enter_taken(&self) -> bool {
+    fn enter_otherwise(&self) -> Option<OwnerGuard<'_, T>> {
+        let outside = self.owner.load(Ordering::Relaxed);
+        if outside & INSIDE != 0 || !self.is_owner() {
+            return None;
+        }
         let mut wait = Wait::new(self.process);
         loop {
-            self.inside.store(false, Ordering::Release);
+            let inside = self.set_inside(outside);
+            fence::light();
+            if self.taken.load(Ordering::Acquire) == NONE {
+                return Some(inside);
+            }
+            drop(inside);
             loop {
                 let taken = self.taken.load(Ordering::Relaxed);
                 if taken == NONE {
@@ -160,13 +176,8 @@ impl<T: ?Sized> Biased<T> {
                 }
                 // The owner itself has it, by `lock`.
                 if taken == thread_number() || !wait.goes_on() {
-                    return false;
+                    return None;
                 }
-            }
-            self.inside.store(true, Ordering::Relaxed);
-            fence::light();
-            if self.taken.load(Ordering::Acquire) == NONE {
-                return true;
             }
         }
     }
@@ -176,7 +187,7 @@ impl<T: ?Sized> Biased<T> {
     /// `None` if the calling thread is already inside, or if the lock cannot be had: in a forked child, where the thread that
     /// has it may not exist, or while the process exits.
     pub fn lock(&self) -> Option<OtherGuard<'_, T>> {
-        if self.is_owner() && self.inside.load(Ordering::Relaxed) {
+        if self.is_owner() && self.is_inside(Ordering::Relaxed) {
             return None;
         }
         let this = thread_number();
@@ -196,7 +207,7 @@ impl<T: ?Sized> Biased<T> {
         // With acquire ordering: an owner that has released the lock does not enter again.
         if self.owner.load(Ordering::Acquire) != RELEASED {
             fence::heavy();
-            while self.inside.load(Ordering::Acquire) {
+            while self.is_inside(Ordering::Acquire) {
                 if !wait.goes_on() {
                     return None;
                 }
@@ -209,7 +220,7 @@ impl<T: ?Sized> Biased<T> {
     /// ends. (A lock whose owner has ended without this works as before.) Returns whether the calling thread was the
     /// owner and not inside.
     pub fn release(&self) -> bool {
-        let releases = self.is_owner() && !self.inside.load(Ordering::Relaxed);
+        let releases = self.is_owner() && !self.is_inside(Ordering::Relaxed);
         if releases {
             self.owner.store(RELEASED, Ordering::Release);
         }
@@ -220,7 +231,12 @@ impl<T: ?Sized> Biased<T> {
     #[inline]
     pub fn is_owner(&self) -> bool {
         let owner = self.owner.load(Ordering::Relaxed);
-        owner != RELEASED && owner & !NEEDS_BARRIER == thread_number()
+        owner & !(NEEDS_BARRIER | INSIDE) == thread_number()
+    }
+
+    /// Whether the owner is inside, or about to be.
+    fn is_inside(&self, order: Ordering) -> bool {
+        self.owner.load(order) & INSIDE != 0
     }
 
     /// The value, of which the caller has the only reference.
@@ -281,7 +297,8 @@ impl<T: ?Sized> DerefMut for OwnerGuard<'_, T> {
 impl<T: ?Sized> Drop for OwnerGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.biased.inside.store(false, Ordering::Release);
+        let owner = &self.biased.owner;
+        owner.store(self.outside, Ordering::Release);
     }
 }
 
@@ -312,7 +329,6 @@ impl<T: ?Sized> fmt::Debug for Biased<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Biased")
             .field("owner", &self.owner)
-            .field("inside", &self.inside)
             .field("taken", &self.taken)
             .finish_non_exhaustive()
     }

@@ -69,6 +69,15 @@ pub fn light() {
     }
 }
 
+/// [`light`] for a caller that knows that it is asymmetric. Under loom, which knows ordinary barriers only, it is one of these.
+#[inline(always)]
+pub(crate) fn light_if_asymmetric() {
+    match cfg!(cuguard_loom) {
+        true => fence(Ordering::SeqCst),
+        false => compiler_fence(Ordering::SeqCst),
+    }
+}
+
 /// The barrier between a write and a read on the rare side.
 pub fn heavy() {
     fence(Ordering::SeqCst);

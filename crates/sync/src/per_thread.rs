@@ -175,8 +175,8 @@ thread_local! {
     static NUMBER: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A number that no other thread of the process has or had, not 0. Unlike a slot, and unlike the address of a
-/// thread-local value, it is never reused.
+/// A number that no other thread of the process has or had, not 0, and a multiple of 4: its low bits are free for flags. Unlike
+/// a slot, and unlike the address of a thread-local value, it is never reused.
 #[inline]
 pub fn thread_number() -> u64 {
     #[cfg(cuguard_loom)]
@@ -215,8 +215,8 @@ fn acquire_number() -> u64 {
 
 fn next_number() -> u64 {
     // Not loom's: which number a thread has changes nothing.
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-    NEXT.fetch_add(1, Ordering::Relaxed)
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(4);
+    NEXT.fetch_add(4, Ordering::Relaxed)
 }
 
 /// Gives the calling thread a slot.

@@ -279,13 +279,32 @@ fn the_owner_of_a_biased_lock_and_another_thread() {
     loom::model(|| {
         let value = new_value();
         let other = add_on_another_thread(&value);
+        let inside = value.enter().expect("the owner");
+        assert!(value.enter().is_none(), "already inside");
+        add(&inside);
+        drop(inside);
+        other.join().unwrap();
+        check(&value, 2);
+    });
+}
+
+/// The owner does something else where it would have to wait.
+#[test]
+fn the_owner_tries_to_enter_a_biased_lock() {
+    loom::model(|| {
+        let value = new_value();
+        let other = add_on_another_thread(&value);
+        let mut entered = 0;
         for _ in 0..2 {
-            let inside = value.enter().expect("the owner");
-            assert!(value.enter().is_none(), "already inside");
-            add(&inside);
+            if let Some(inside) = value.try_enter() {
+                assert!(value.try_enter().is_none(), "already inside");
+                add(&inside);
+                entered += 1;
+            }
         }
         other.join().unwrap();
-        check(&value, 3);
+        check(&value, 1 + entered);
+        assert!(value.try_enter().is_some(), "no other thread has it");
     });
 }
 

@@ -61,22 +61,44 @@ impl Cache {
         }
     }
 
-    /// A block of the class, on the owner's thread. On the hot path.
-    #[inline(always)]
+    /// A block of the class, on the owner's thread.
+    #[inline]
     pub(crate) fn pop(&self, class: Class) -> Option<u64> {
         let mut lists = self.lists.enter()?;
+        self.pop_from(&mut lists, class)
+    }
+
+    /// The same in the usual case, on the hot path. `None` also while another thread is inside.
+    #[inline(always)]
+    pub(crate) fn try_pop(&self, class: Class) -> Option<u64> {
+        let mut lists = self.lists.try_enter()?;
+        self.pop_from(&mut lists, class)
+    }
+
+    #[inline(always)]
+    fn pop_from(&self, lists: &mut Lists, class: Class) -> Option<u64> {
         let address = lists.by_class[class.index()].addresses.pop()?;
         self.set_bytes(self.bytes() - class.bytes());
         Some(address)
     }
 
-    /// Keeps a block, on the owner's thread. False if there is no room. On the hot path.
-    #[inline(always)]
+    /// Keeps a block, on the owner's thread. False if there is no room.
+    #[inline]
     pub(crate) fn push(&self, class: Class, address: u64) -> bool {
-        let Some(mut lists) = self.lists.enter() else {
-            return false;
-        };
-        self.push_to(&mut lists, class, address)
+        match self.lists.enter() {
+            Some(mut lists) => self.push_to(&mut lists, class, address),
+            None => false,
+        }
+    }
+
+    /// The same in the usual case, on the hot path. False also while another thread is inside.
+    #[inline(always)]
+    pub(crate) fn try_push(&self, class: Class, address: u64) -> bool {
+        // Not a closure, which may be compiled as a function of its own.
+        match self.lists.try_enter() {
+            Some(mut lists) => self.push_to(&mut lists, class, address),
+            None => false,
+        }
     }
 
     /// Keeps a block. False if there is no room.

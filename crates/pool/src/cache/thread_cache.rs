@@ -27,16 +27,16 @@ impl ThreadCache {
         self.key.pool
     }
 
-    /// A block of the class, on the cache's own thread.
+    /// A block of the class, on the cache's own thread, if no other one is inside.
     #[inline(always)]
-    pub(crate) fn pop(&self, class: Class) -> Option<u64> {
-        self.cache.pop(class)
+    pub(crate) fn try_pop(&self, class: Class) -> Option<u64> {
+        self.cache.try_pop(class)
     }
 
-    /// Keeps a block, on the cache's own thread. False if there is no room.
+    /// Keeps a block, on the cache's own thread. False if there is no room, or if another thread is inside.
     #[inline(always)]
-    pub(crate) fn push(&self, class: Class, address: u64) -> bool {
-        self.cache.push(class, address)
+    pub(crate) fn try_push(&self, class: Class, address: u64) -> bool {
+        self.cache.try_push(class, address)
     }
 }
 
