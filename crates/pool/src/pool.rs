@@ -79,7 +79,8 @@ impl<D: Driver + 'static> Pool<D> {
     }
 
     /// The address of a block that the cache holds, for a size that may be smaller. `None` if it holds none of this size,
-    /// if it is another thread's, or while another thread empties it: then [`allocate`](Self::allocate) has one.
+    /// if it is another thread's, while another thread empties it, and on machines without `membarrier`: then
+    /// [`allocate`](Self::allocate) has one.
     ///
     /// The cache is of this pool, and of the stream that the block is for.
     #[inline(always)]
@@ -90,7 +91,7 @@ impl<D: Driver + 'static> Pool<D> {
 
     /// Frees a block into the cache that it was allocated from. `bytes` is the size that was asked for, or what the block
     /// occupies. False, with nothing done, if the cache has no room for it, if it is another thread's, while another
-    /// thread empties it, or if the block is pinned: then call [`free`](Self::free).
+    /// thread empties it, on machines without `membarrier`, or if the block is pinned: then call [`free`](Self::free).
     ///
     /// The cache is of this pool, and of the stream that the block is freed on.
     #[inline(always)]

@@ -92,7 +92,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Counts an allocation. Returns how many of the kind this slot had allocated before.
+    /// Counts an allocation. Returns how many of the kind the calling thread had counted before.
     #[inline(always)]
     pub(crate) fn add(&self, kind: Kind, bytes: u64) -> u64 {
         self.bytes[kind.index()].add(bytes)

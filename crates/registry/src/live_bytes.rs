@@ -305,7 +305,10 @@ impl LiveBytes {
     #[inline]
     pub(crate) fn bound(&self) -> u64 {
         let claimed = self.shared.claimed.load(Relaxed);
-        claimed.wrapping_add(self.first.live())
+        // The first thread may count meanwhile.
+        let freed = || self.first.freed.load(Acquire);
+        let (_, first) = difference(|| self.first.allocated.load(Acquire), freed);
+        claimed.wrapping_add(first)
     }
 
     /// Makes the bound exact, though threads contend for it: from the next call of each thread on, it claims nothing in
@@ -374,6 +377,7 @@ fn not_below_zero(bytes: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::sync::atomic::AtomicBool;
     use std::sync::mpsc::channel;
     use std::thread;
 
@@ -392,6 +396,31 @@ mod tests {
             bytes.sub(50);
         }
         assert_eq!((bytes.live(), bytes.peak()), (0, 150));
+    }
+
+    /// What the first thread allocates and frees between two reads of another one does not count as freed only.
+    #[test]
+    fn the_bound_is_not_too_low_while_the_first_thread_counts() {
+        const LIVE: u64 = 1 << 20;
+        let bytes = LiveBytes::default();
+        bytes.add(LIVE);
+        let is_done = AtomicBool::new(false);
+        let least = thread::scope(|scope| {
+            let reader = scope.spawn(|| {
+                let mut least = u64::MAX;
+                while !is_done.load(Relaxed) {
+                    least = least.min(bytes.bound());
+                }
+                least
+            });
+            for _ in 0..3_000_000 {
+                bytes.add(BLOCK);
+                bytes.sub(BLOCK);
+            }
+            is_done.store(true, Relaxed);
+            reader.join().unwrap()
+        });
+        assert!(!bytes.is_shared.load(Relaxed) && least >= LIVE, "{least}");
     }
 
     /// What the first thread has alive counts when a second one begins, and what it had at its peak does not.

@@ -31,7 +31,8 @@ impl Sampling {
         }
     }
 
-    /// Whether the `nth` resource of a kind that this thread's slot allocates gets a record.
+    /// Whether the `nth` resource of a kind that the calling thread counts gets a record. (Where a second thread begins to count,
+    /// the first one counts from 0 again.)
     ///
     /// Pseudo-random rather than every Nth: programs repeat themselves, and a period that matches the
     /// program's own would record one call site always and another never. Seeded, because otherwise the
