@@ -142,6 +142,57 @@ fn the_rest_of_pages_with_blocks_is_named_as_such() -> Result<()> {
     Ok(())
 }
 
+/// Small blocks that are left on every page, so that no two can be merged: the error says what they keep, with and without
+/// a limit.
+#[test]
+fn pages_that_scattered_small_blocks_keep_are_named_as_such() -> Result<()> {
+    if !simulated("pages_that_scattered_small_blocks_keep_are_named_as_such") {
+        return Ok(());
+    }
+    let _turn = turn();
+    let context = context()?;
+    const HELD: usize = 16 * MIB;
+    let has = |text: &str, parts: &[&str]| {
+        for part in parts {
+            assert!(text.contains(part), "{part:?} in {text}");
+        }
+    };
+    for limited in [true, false] {
+        let builder = Pool::builder();
+        let pool = match limited {
+            true => builder.limit(HELD as u64),
+            false => builder,
+        }
+        .build(&context)?;
+        let blocks: Vec<_> = (0..HELD / 1024)
+            .map(|_| take(&pool, 1024))
+            .collect::<Result<_>>()?;
+        assert_eq!(pool.stats().held, HELD as u64);
+        let kept: Vec<_> = blocks.into_iter().step_by(4).collect();
+        context.synchronize()?;
+        let in_the_way = match limited {
+            true => None,
+            false => Some(room::leave(&context, 4 * MIB)?),
+        };
+        let text = format!("{:#}", room::why(take(&pool, 10 * MIB)));
+        has(&text, &["small blocks are scattered over these pages"]);
+        match limited {
+            true => has(
+                &text,
+                &[
+                    "it holds 16 MiB of the 16 MiB that it may have; 12 MiB lie unused in pages that blocks keep",
+                ],
+            ),
+            false => has(
+                &text,
+                &["blocks in pools leave 12 MiB of their pages unused"],
+            ),
+        }
+        drop((kept, in_the_way));
+    }
+    Ok(())
+}
+
 /// A block takes whole pages, and the limit is of pages: the error says so.
 #[test]
 fn a_limit_that_is_exceeded_by_the_rest_of_a_page() -> Result<()> {

@@ -1,13 +1,16 @@
 //! What helps against each cause. Nothing is advised that is already set.
 
 use super::causes::Cause;
-use super::facts::{OutOfMemory, RecoveryStep};
-use super::others::Processes;
+use super::facts::{KindUsage, OutOfMemory, RecoveryStep};
+use super::others::{PoolUse, Processes};
 use super::text::plain;
 use crate::phrase::list;
 use crate::size::ByteSize;
 use crate::words::when;
 use cuguard_registry::{Kind, Level, PAGE};
+
+/// Of blocks that are smaller, pages of 2 MiB have so many that hardly two can be merged.
+const SMALL_BLOCK: u64 = 64 << 10;
 
 impl OutOfMemory {
     fn tried(&self, step: RecoveryStep) -> Option<&super::facts::RecoveryResult> {
@@ -33,13 +36,48 @@ impl OutOfMemory {
         }
     }
 
-    /// Pools that keep what they do not use.
     /// Whether all unused memory of pools is in pages of cuguard's that have blocks too.
     pub(super) fn is_in_shared_pages(&self) -> bool {
         let mut hoarding = self.pools.iter().filter(|pool| pool.unused() != 0);
         hoarding.all(|pool| pool.of_cuguard && pool.used != 0)
     }
 
+    /// What the pool whose limit refused the request does not use of its pages, if the request would fit into that.
+    pub(super) fn unused_of_limited_pool(&self) -> Option<u64> {
+        // What streams may still use is not kept by blocks.
+        let limit = self
+            .limit
+            .filter(|limit| limit.of_pool && self.busy_streams == 0)?;
+        let is_it =
+            |pool: &&PoolUse| pool.of_cuguard && pool.used != 0 && pool.reserved == limit.held;
+        let mut pools = self.pools.iter().filter(is_it);
+        let unused = pools.next()?.unused();
+        // Of two that hold the same, it is not known which it is.
+        let is_one = pools.next().is_none();
+        (is_one && unused >= self.request.bytes.unwrap_or(0)).then_some(unused)
+    }
+
+    /// Pages of cuguard's pools that blocks keep.
+    fn about_shared_pages(&self, advice: &mut Advice) {
+        if self.is_off(RecoveryStep::Compact) {
+            return advice.add("let half-empty pages be merged: OomPolicy::compact(true)");
+        }
+        let mut pooled = self.usage.iter().filter(|usage| usage.kind == Kind::Pooled);
+        let is_small =
+            |usage: &KindUsage| usage.amount.bytes / usage.amount.count.max(1) < SMALL_BLOCK;
+        advice.add(match pooled.any(is_small) {
+            true => {
+                "small blocks are scattered over these pages, so that few can be merged: allocate \
+                 what lives long as parts of one larger buffer (chapter `pools` of the documentation)"
+            }
+            false => {
+                "blocks of these sizes fill pages of 2 MiB in part: other sizes, or smaller blocks \
+                 beside them, use the rest (chapter `pools` of the documentation)"
+            }
+        });
+    }
+
+    /// Pools that keep what they do not use.
     fn about_pools(&self, advice: &mut Advice) {
         let hoarding = || self.pools.iter().filter(|pool| pool.unused() != 0);
         if self.settings.audited {
@@ -61,13 +99,8 @@ impl OutOfMemory {
                     "{name} may keep {keeps}: lower its release threshold"
                 ));
             }
-        } else if self.is_in_shared_pages() && self.is_off(RecoveryStep::Compact) {
-            advice.add("let half-empty pages be merged: OomPolicy::compact(true)");
         } else if self.is_in_shared_pages() {
-            advice.add(
-                "blocks of these sizes fill pages of 2 MiB in part: other sizes, or smaller blocks \
-                 beside them, use the rest (chapter `pools` of the documentation)",
-            );
+            self.about_shared_pages(advice);
         } else if hoarding().any(|pool| pool.used != 0) {
             advice.add(
                 "blocks that are in use keep their pool's memory: free them, or take what lives \
@@ -136,6 +169,9 @@ impl OutOfMemory {
             Some(limit) if limit.of_pool => "the pool's limit",
             _ => "memory_limit",
         };
+        if self.unused_of_limited_pool().is_some() {
+            self.about_shared_pages(advice);
+        }
         let raise = format!("raise {name} from {}", ByteSize(limit));
         if request > limit {
             advice.add(self.in_pieces());

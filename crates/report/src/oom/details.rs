@@ -39,11 +39,22 @@ impl OutOfMemory {
                         ByteSize(request)
                     )
                 }
-                _ => format!(
-                    "it holds {} of the {} that it may have",
-                    ByteSize(*held),
-                    ByteSize(*limit)
-                ),
+                _ => {
+                    let unused = match self.unused_of_limited_pool() {
+                        Some(unused) => {
+                            format!(
+                                "; {} lie unused in pages that blocks keep",
+                                ByteSize(unused)
+                            )
+                        }
+                        None => String::new(),
+                    };
+                    format!(
+                        "it holds {} of the {} that it may have{unused}",
+                        ByteSize(*held),
+                        ByteSize(*limit)
+                    )
+                }
             },
             Cause::OwnData { grows, .. } => {
                 let grows = when(*grows, ", and grows");
