@@ -77,7 +77,7 @@ fn reports_show_what_pools_hold() -> Result<()> {
     let block = take(&other, 3 * MIB)?;
     let snapshot = context.snapshot();
     let text = snapshot.display().to_string();
-    let line = "pool \"own\": 4 MiB held in 2 pages, 0 B in live blocks, 4 MiB idle (4 MiB in freed blocks)";
+    let line = "pool \"own\": 4 MiB held in 2 pages, 0 B in live blocks, 4 MiB idle (4 MiB in free blocks)";
     assert!(text.contains(line), "{text}");
     let name = snapshot.pools[1].name();
     let line = format!("{name}: 4 MiB held in 2 pages, 3 MiB in live blocks, 1 MiB idle");

@@ -129,7 +129,7 @@ fn samples_are_called_samples() {
     let (file, _) = record(&folder, "many", "sample=1");
     let text = shown(&["report", &file]);
     assert!(
-        text.contains("allocated 1.95 MiB in 500 allocations"),
+        text.contains("allocated 1.95 MiB in 500 resources"),
         "{text}"
     );
     assert!(!text.contains("sample"), "{text}");

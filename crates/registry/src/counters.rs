@@ -70,8 +70,8 @@ pub struct Totals {
     pub count: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// The most bytes that were alive at one time. If several threads allocate at once, this may be too high by two
-    /// of its blocks for each of them, and by 2 MiB at most.
+    /// The most bytes that were alive at one time. Exact where one thread allocates and frees. Once several threads have taken
+    /// turns for a thousand times, it may be too high: for each of them by two of its blocks, 2 MiB at most.
     pub peak_bytes: u64,
     /// How many were ever allocated.
     pub allocated: u64,

@@ -91,8 +91,8 @@ pub(crate) fn pool(pool: &PoolUsage) -> String {
     );
     let mut text = format!("{name}: {held} held in {pages}, {used} in live blocks, {idle} idle");
     let parts = [
-        (pool.cached_by_threads, "in freed blocks of threads"),
-        (pool.cached, "in freed blocks"),
+        (pool.cached_by_threads, "in free blocks of threads"),
+        (pool.cached, "in free blocks"),
         (pool.unmapped, "mapped nowhere"),
     ];
     let parts = parts.iter().filter(|(bytes, _)| *bytes != 0);

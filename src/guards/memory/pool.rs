@@ -13,8 +13,9 @@ use crate::guards::pool_builder::check_device;
 use crate::guards::{Context, DeviceBuffer, PoolBuilder, Stream};
 use cuguard_registry::{Entry, Key, Kind};
 
-/// A pool of device memory that does not fragment: blocks are stitched out of pages of 2 MiB, and half-empty pages are merged
-/// behind their addresses when memory runs short.
+/// A pool of device memory against fragmentation: blocks are stitched out of pages of 2 MiB, and half-empty pages are merged
+/// behind their addresses when memory runs short. (Blocks below 64 KiB that are left scattered
+/// [keep pages](crate::guide::pools#what-small-blocks-keep).)
 ///
 /// A block is allocated and freed in some tens of nanoseconds, without a driver call, where a block of its size was freed
 /// before. A free never waits for the device. What is freed on a stream is reused on that stream at once, and on others

@@ -102,7 +102,7 @@ fn header(page: &mut String, overview: &Overview<'_>, frames: Frames) {
             page,
             "  allocated {} in {}",
             ByteSize(allocated.bytes),
-            count(allocated.count, "allocation"),
+            count(allocated.count, "resource"),
         );
         match overview.out_of_memory {
             0 => page.push('\n'),
