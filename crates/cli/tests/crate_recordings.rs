@@ -189,7 +189,7 @@ fn a_recording_without_allocations_is_refused() {
     let (file, stderr) = record(&folder, "many", "level=counts");
     assert!(stderr.contains(WORD), "{stderr}");
     let text = shown(&["report", &file]);
-    assert!(text.contains(" in 500 allocations\n"), "{text}");
+    assert!(text.contains(" in 500 resources\n"), "{text}");
 
     let file = folder.path("refused.cgr");
     let mut command = support::cuguard("sim", &["run", "--record", &file, "--", "true"]);
@@ -239,7 +239,7 @@ fn a_run_that_is_recorded_used_cuda() {
         let (before, recorded) = files.next().unwrap_or_else(|| panic!("{stderr}"));
         assert_eq!((before, files.next()), ("cuguard run: ", None), "{stderr}");
         let text = shown(&["report", recorded]);
-        assert!(text.contains(" in 500 allocations\n"), "{text}");
+        assert!(text.contains(" in 500 resources\n"), "{text}");
     }
 }
 
