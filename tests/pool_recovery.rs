@@ -10,6 +10,7 @@ mod room;
 mod support;
 
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use cuguard::oom::{Cause, OomPolicy};
 use cuguard::report::ReportSettings;
@@ -189,6 +190,32 @@ fn pages_that_scattered_small_blocks_keep_are_named_as_such() -> Result<()> {
             ),
         }
         drop((kept, in_the_way));
+    }
+    Ok(())
+}
+
+/// What a stream still uses is not called kept by blocks, whether it was waited for or not.
+#[test]
+fn blocks_that_a_stream_still_uses_are_not_called_unused() -> Result<()> {
+    if !simulated("blocks_that_a_stream_still_uses_are_not_called_unused") {
+        return Ok(());
+    }
+    let _turn = turn();
+    let shortly = OomPolicy::new().wait_at_most(Duration::from_millis(50));
+    for policy in [shortly.clone().wait(false), shortly] {
+        let context = Context::builder().oom_policy(policy).build()?;
+        let pool = Pool::builder().limit(16 << 20).build(&context)?;
+        let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
+        let small = take(&pool.on(&other), 1024)?;
+        let large = take(&pool.on(&stream), 12 * MIB)?;
+        let gate = Gate::on(&context, &stream);
+        drop(large);
+        let text = format!("{:#}", room::why(take(&pool.on(&other), 10 * MIB)));
+        assert!(text.contains("it holds 14 MiB of the 16 MiB"), "{text}");
+        assert!(!text.contains("that blocks keep"), "{text}");
+        assert!(!text.contains("are scattered"), "{text}");
+        gate.open();
+        drop(small);
     }
     Ok(())
 }

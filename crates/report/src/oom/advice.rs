@@ -1,7 +1,7 @@
 //! What helps against each cause. Nothing is advised that is already set.
 
 use super::causes::Cause;
-use super::facts::{KindUsage, OutOfMemory, RecoveryStep};
+use super::facts::{KindUsage, OutOfMemory, RecoveryResult, RecoveryStep};
 use super::others::{PoolUse, Processes};
 use super::text::plain;
 use crate::phrase::list;
@@ -9,11 +9,11 @@ use crate::size::ByteSize;
 use crate::words::when;
 use cuguard_registry::{Kind, Level, PAGE};
 
-/// Of blocks that are smaller, pages of 2 MiB have so many that hardly two can be merged.
+/// Of blocks below this size, on average, pages of 2 MiB have so many that few pages can be merged.
 const SMALL_BLOCK: u64 = 64 << 10;
 
 impl OutOfMemory {
-    fn tried(&self, step: RecoveryStep) -> Option<&super::facts::RecoveryResult> {
+    fn tried(&self, step: RecoveryStep) -> Option<&RecoveryResult> {
         self.recovery.iter().find(|result| result.step == step)
     }
 
@@ -44,10 +44,12 @@ impl OutOfMemory {
 
     /// What the pool whose limit refused the request does not use of its pages, if the request would fit into that.
     pub(super) fn unused_of_limited_pool(&self) -> Option<u64> {
-        // What streams may still use is not kept by blocks.
-        let limit = self
-            .limit
-            .filter(|limit| limit.of_pool && self.busy_streams == 0)?;
+        // Blocks that were freed and that streams may still use are unused too. They are waited for, if there are any.
+        let none_pending = |wait: &RecoveryResult| wait.allowed && !wait.tried;
+        if !self.tried(RecoveryStep::Wait).is_some_and(none_pending) {
+            return None;
+        }
+        let limit = self.limit.filter(|limit| limit.of_pool)?;
         let is_it =
             |pool: &&PoolUse| pool.of_cuguard && pool.used != 0 && pool.reserved == limit.held;
         let mut pools = self.pools.iter().filter(is_it);
