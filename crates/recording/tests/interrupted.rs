@@ -6,6 +6,8 @@
 
 mod support;
 
+use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -68,12 +70,19 @@ fn a_child_that_lives_longer_does_not_keep_the_file() {
     if started() {
         allocate(1, 0x1000);
         match std::env::var(CHILD).as_deref() {
-            // SAFETY: the child calls nothing that needs other threads.
-            Ok("fork") => match unsafe { libc::fork() } {
-                0 => wait_and_end(),
+            Ok("fork") => {
+                let (mut running, child_end) = std::io::pipe().unwrap();
+                // SAFETY: the child calls nothing that needs other threads.
+                if unsafe { libc::fork() } == 0 {
+                    // SAFETY: a descriptor and a byte to write.
+                    unsafe { libc::write(child_end.as_raw_fd(), b"1".as_ptr().cast(), 1) };
+                    wait_and_end();
+                }
+                // The handlers of `fork` run in the child: until then the child has the lock of the file too.
+                running.read_exact(&mut [0]).unwrap();
                 // SAFETY: ends the process at once.
-                _ => unsafe { libc::_exit(0) },
-            },
+                unsafe { libc::_exit(0) };
+            }
             Ok("clone") => {
                 // SAFETY: as `fork`, without its handlers; the child uses a copy of this stack.
                 let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
