@@ -1,5 +1,5 @@
-//! Callbacks that give memory back, and the end of their context: one that is being called on another
-//! thread is waited for, for a while.
+//! Callbacks that free memory, and the end of their context: it waits for one that runs on another thread, up to a
+//! time-out.
 
 #[path = "support/room.rs"]
 mod room;
@@ -23,6 +23,9 @@ use support::*;
 /// Nothing that these tests wait for takes longer.
 const LONG: Duration = Duration::from_secs(20);
 
+/// `Context::close` waits a second for a callback; clocks may differ by a little.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(900);
+
 /// Long enough for a thread that does not wait to get ahead.
 const A_WHILE: Duration = Duration::from_millis(100);
 
@@ -35,7 +38,7 @@ fn reported(test: &str) -> Result<(Context, PathBuf)> {
     Ok((context, file))
 }
 
-/// A report that has nothing to tell is not written.
+/// A report without findings is not written.
 #[track_caller]
 fn is_clean(file: &PathBuf) {
     let report = std::fs::read_to_string(file).unwrap_or_default();
@@ -46,7 +49,7 @@ fn is_clean(file: &PathBuf) {
     );
 }
 
-/// A callback that holds a buffer, and stays in its call until it is let go.
+/// A callback that holds a buffer, and returns when `go` is sent.
 struct Blocking {
     callback: ReleaseCallback,
     called: Receiver<()>,
@@ -61,7 +64,7 @@ impl Blocking {
         let callback = context.release_on_oom(move |_| {
             assert_eq!(buffer.len(), MIB);
             say.lock().unwrap().send(()).unwrap();
-            // Whoever lets it go may be gone.
+            // The sender may be dropped.
             let _ = wait.lock().unwrap().recv_timeout(LONG);
         });
         Ok(Self {
@@ -72,19 +75,19 @@ impl Blocking {
     }
 }
 
-/// Asks for more than there is, on a thread of its own, and answers what that ended with.
-fn ask_for_too_much(stream: Stream) -> std::thread::JoinHandle<Error> {
+/// Allocates more than the device has, on a thread of its own, which returns the error.
+fn allocate_too_much(stream: Stream) -> std::thread::JoinHandle<Error> {
     std::thread::spawn(move || take_on(&stream, 1 << 50).expect_err("no device has as much"))
 }
 
-/// A callback is in the middle of a call when its context is closed: it ends first, what it holds is
-/// freed, and nothing has leaked. The thread that called it finds the context closed.
+/// A callback runs when its context is closed: it ends first, what it holds is freed, and nothing leaks. The
+/// thread that called it finds the context closed.
 #[test]
 fn a_call_that_is_under_way_ends_before_its_context() -> Result<()> {
     let turn = turn();
     let (context, file) = reported("under-way")?;
     let blocking = Blocking::new(&context)?;
-    let asking = ask_for_too_much(Stream::new(&context)?);
+    let allocating = allocate_too_much(Stream::new(&context)?);
     blocking.called.recv_timeout(LONG).expect("it is called");
     let go = blocking.go.clone();
     let later = std::thread::spawn(move || {
@@ -94,7 +97,7 @@ fn a_call_that_is_under_way_ends_before_its_context() -> Result<()> {
     let begin = Instant::now();
     context.close()?;
     let waited = begin.elapsed();
-    let error = asking.join().expect("no panic");
+    let error = allocating.join().expect("no panic");
     assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
     later.join().expect("no panic");
     // The stream of that thread may be in the report, as that thread has it.
@@ -109,29 +112,39 @@ fn a_call_that_is_under_way_ends_before_its_context() -> Result<()> {
     Ok(())
 }
 
-/// A callback that never ends holds nobody up for long.
+/// A callback that does not end keeps `close` for the time-out.
 #[test]
 fn a_call_that_does_not_end_is_not_waited_for_without_end() -> Result<()> {
     let turn = turn();
     let context = Context::builder().report(ReportSettings::off()).build()?;
     let blocking = Blocking::new(&context)?;
-    let asking = ask_for_too_much(Stream::new(&context)?);
+    let allocating = allocate_too_much(Stream::new(&context)?);
     blocking.called.recv_timeout(LONG).expect("it is called");
     let begin = Instant::now();
     context.close()?;
     let waited = begin.elapsed();
-    assert!(waited >= Duration::from_millis(900) && waited < LONG / 2);
+    assert!(waited >= CLOSE_TIMEOUT && waited < LONG / 2, "{waited:?}");
     blocking.go.send(()).expect("it waits");
-    let error = asking.join().expect("no panic");
+    let error = allocating.join().expect("no panic");
     assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
     turn.all_came_back();
     Ok(())
 }
 
-/// A callback that closes its own context does not wait for itself; one that panicked is over.
+/// A callback that closes its own context does not wait for itself; one that panicked has ended.
 #[test]
 fn nobody_waits_for_itself_or_for_a_call_that_panicked() -> Result<()> {
     let turn = turn();
+    // A busy machine makes some attempts longer; one that waits takes the whole time-out in each.
+    let attempts: Result<Vec<_>> = (0..3).map(|_| close_in_a_callback()).collect();
+    let shortest = attempts?.into_iter().min().expect("three");
+    assert!(shortest < CLOSE_TIMEOUT, "it waited: {shortest:?}");
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Returns how long an allocation takes whose callback closes the context, after another callback panicked.
+fn close_in_a_callback() -> Result<Duration> {
     let context = Context::builder().report(ReportSettings::off()).build()?;
     let stream = Stream::new(&context)?;
     let panics = context.release_on_oom(|_| panic!("in a callback"));
@@ -154,15 +167,14 @@ fn nobody_waits_for_itself_or_for_a_call_that_panicked() -> Result<()> {
     *slot.lock().unwrap() = Some((context, stream));
     let begin = Instant::now();
     let error = take_on(&other, 1 << 50).unwrap_err();
+    let elapsed = begin.elapsed();
     assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
-    assert!(begin.elapsed() < Duration::from_millis(900), "it waited");
     drop((closes, other));
-    turn.all_came_back();
-    Ok(())
+    Ok(elapsed)
 }
 
-/// While one callback is called, nobody holds the others: they go when their owner lets them go, and
-/// are not called any more. Those that come meanwhile wait for the next time.
+/// While one callback runs, the others can be dropped, and are not called then. Those that are registered meanwhile
+/// are called from the next shortage on.
 #[test]
 fn only_the_callback_that_is_called_is_held() -> Result<()> {
     let turn = turn();
@@ -176,14 +188,18 @@ fn only_the_callback_that_is_called_is_held() -> Result<()> {
             let context = context.upgrade().expect("alive");
             let before = context.live_count();
             drop(second.lock().unwrap().take());
-            assert_eq!(context.live_count(), before - 1, "its buffer goes at once");
-            let another = context.release_on_oom(|_| panic!("it came too late"));
+            assert_eq!(
+                context.live_count(),
+                before - 1,
+                "its buffer is freed at once"
+            );
+            let another = context.release_on_oom(|_| panic!("registered too late"));
             more.lock().unwrap().push(another);
         }
     });
     let buffer = DeviceBuffer::<u8>::zeroed(&context, MIB)?;
     *second.lock().unwrap() = Some(context.release_on_oom(move |_| {
-        panic!("it is gone, with its {} bytes", buffer.len());
+        panic!("it was dropped, with its {} bytes", buffer.len());
     }));
     let why = why(take(&context, 1 << 50));
     assert!(why.recovery[0].tried, "{why:#}");
@@ -196,7 +212,7 @@ fn only_the_callback_that_is_called_is_held() -> Result<()> {
     Ok(())
 }
 
-/// A callback may allocate, as often as it likes: what it asks for in vain does not call it again.
+/// A callback may allocate: an allocation of it that fails does not call it again.
 #[test]
 fn a_callback_that_allocates_is_not_called_by_itself() -> Result<()> {
     /// Where it is called by itself, it stops here and not at the end of the stack.
@@ -215,7 +231,7 @@ fn a_callback_that_allocates_is_not_called_by_itself() -> Result<()> {
                 assert!(DeviceBuffer::<u8>::zeroed(&context, 2 * MIB).is_err());
             }
         });
-        // The second time shows that the thread may look for memory again once it is done.
+        // The second time shows that the thread tries recovery steps again once the first has ended.
         for shortages in [1, 2] {
             assert!(DeviceBuffer::<u8>::zeroed(&context, 2 * MIB).is_err());
             let calls = calls.load(Ordering::SeqCst);

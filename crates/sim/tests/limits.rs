@@ -3,7 +3,7 @@
 mod common;
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::*;
 use cuguard_sim::{Config, ConfigError, configure, counters};
@@ -203,27 +203,34 @@ fn hostile_lengths_of_host_memory_are_refused() {
     release();
 }
 
+/// The shortest of many rounds: other processes of the machine make some of them longer.
+fn shortest_round(stream: CUstream) -> Duration {
+    let round = || {
+        let begin = Instant::now();
+        free_bytes();
+        let context = create();
+        ok(cu::cuCtxDestroy_v2(context));
+        ok(cu::cuMemFree_v2(alloc_async(512, stream)));
+        begin.elapsed()
+    };
+    (0..100).map(|_| round()).min().unwrap()
+}
+
+/// Each of the calls took milliseconds when it iterated over all ranges: hundreds of times as long.
 #[test]
 fn what_one_call_costs_does_not_grow_with_what_is_allocated() {
     let _turn = turn();
     context();
-    let blocks: Vec<_> = (0..30_000).map(|_| alloc(512)).collect();
     let (stream, busy) = (stream(), stream());
+    let before = shortest_round(stream);
+    let blocks: Vec<_> = (0..30_000).map(|_| alloc(512)).collect();
     let freed: Vec<_> = (0..10_000).map(|_| alloc_async(512, busy)).collect();
     let gate = Gate::close(busy);
     for ptr in freed {
         ok(cu::cuMemFreeAsync(ptr, busy));
     }
-    let start = std::time::Instant::now();
-    for _ in 0..100 {
-        free_bytes();
-        let context = create();
-        ok(cu::cuCtxDestroy_v2(context));
-        ok(cu::cuMemFree_v2(alloc_async(512, stream)));
-    }
-    // Each of the three took milliseconds when it iterated over all ranges.
-    let taken = start.elapsed();
-    assert!(taken < Duration::from_millis(400), "{taken:?}");
+    let after = shortest_round(stream);
+    assert!(after < before * 10, "{before:?} before, {after:?} after");
     gate.open();
     ok(cu::cuStreamSynchronize(busy));
     for ptr in blocks {
@@ -232,19 +239,27 @@ fn what_one_call_costs_does_not_grow_with_what_is_allocated() {
     release();
 }
 
+/// The most that this process had of the machine's memory.
+fn peak_resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1));
+    kib.unwrap().parse::<u64>().unwrap() << 10
+}
+
+/// An entry for each row would take gibibytes.
 #[test]
 fn millions_of_rows_are_a_few_numbers() {
-    let _turn = turn();
+    if !is_child() {
+        return lives("millions_of_rows_are_a_few_numbers");
+    }
     context();
     let ptr = alloc(64 * MIB);
-    let start = std::time::Instant::now();
+    let before = peak_resident();
     ok(cu::cuMemsetD2D8_v2(ptr, 1, 7, 1, 64 * MIB));
     ok(cu::cuMemsetD2D8_v2(ptr, 16, 9, 1, 4 * MIB));
-    assert!(
-        start.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        start.elapsed()
-    );
+    let grown = peak_resident().saturating_sub(before);
+    assert!(grown < 128 << 20, "{grown} bytes for 64 MiB");
     let mut seen = [0u8; 17];
     ok(cu::cuMemcpyDtoH_v2(seen.as_mut_ptr().cast(), ptr, 17));
     assert_eq!(seen, [9, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 9]);
