@@ -381,7 +381,7 @@ impl ContextBuilder {
         let level = environment.named_level().or(self.level);
         let level = level.or(report.wanted_level()).unwrap_or_default();
         cuguard_report::start_recording(&report);
-        cuguard_report::note_recording_of_crate();
+        cuguard_report::note_crate();
         if level == Level::Counts {
             cuguard_report::warn_of_counts();
         }

@@ -244,6 +244,23 @@ fn a_run_that_is_recorded_used_cuda() {
 }
 
 #[test]
+fn a_run_with_a_report_of_the_crate_used_cuda() {
+    let own = std::env::current_exe().expect("this program has a file");
+    let mut command = support::cuguard("sim", &["run", "--"]);
+    command
+        .arg(&own)
+        .args(["program", "--exact", "--nocapture"]);
+    let output = command.env(CHILD, "leaks").output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    if stderr.contains("this build of cuguard has no audit library") {
+        return println!("not run: {stderr}");
+    }
+    assert!(output.status.success(), "{stderr}");
+    assert!(stderr.contains("leaked 800 KiB"), "{stderr}");
+    assert!(!stderr.contains("cuguard run: "), "{stderr}");
+}
+
+#[test]
 fn the_file_of_the_recording_is_printed() {
     let folder = Folder::new("printed");
     let (file, stderr) = record(&folder, "many", "text");

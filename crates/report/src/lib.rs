@@ -84,7 +84,7 @@ pub use recording::{
 };
 pub use report_trait::Report;
 pub use resolve::resolve_words;
-pub use run_records::note_recording_of_crate;
+pub use run_records::note_crate;
 pub use settings::{Colour, ReportSettings};
 pub use size::ByteSize;
 pub use stats::{ContextPool, SiteNames, Stats};

@@ -13,19 +13,24 @@ use crate::phrase::printable;
 /// The folder of `cuguard run`, in a process of it.
 pub(crate) const FOLDER: &str = "CUGUARD_RUN";
 
-/// Notes that the cuguard crate records in this process, and into which file, if `cuguard run` runs it.
-pub fn note_recording_of_crate() {
-    static NOTED: Once = Once::new();
-    let (Some(path), Some(folder)) = (cuguard_recording::path(), env::var_os(FOLDER)) else {
+/// Notes for `cuguard run`, if it runs this process, that the cuguard crate uses CUDA here, and the file that it records
+/// into, once there is one.
+pub fn note_crate() {
+    static USED: Once = Once::new();
+    static RECORDED: Once = Once::new();
+    let Some(folder) = env::var_os(FOLDER) else {
         return;
     };
-    NOTED.call_once(|| {
-        let (process, path) = (std::process::id(), path.to_string_lossy());
-        let path = printable(&path);
-        let records = format!("crate\t{process}\nrecording\t{process}\t{path}\n");
-        // The command may have ended, and removed the folder.
-        let _ = append(Path::new(&folder), &records);
-    });
+    let process = std::process::id();
+    // The command may have ended, and removed the folder.
+    let note = |record: &str| drop(append(Path::new(&folder), record));
+    USED.call_once(|| note(&format!("crate\t{process}\n")));
+    if let Some(path) = cuguard_recording::path() {
+        RECORDED.call_once(|| {
+            let path = path.to_string_lossy();
+            note(&format!("recording\t{process}\t{}\n", printable(&path)));
+        });
+    }
 }
 
 /// In one piece: other processes append, too. The audit library has created the file.
