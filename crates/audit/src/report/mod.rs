@@ -38,7 +38,7 @@ pub(crate) fn set_unrecorded(list: Unrecorded) {
 struct Early {
     fates: Fates,
     search: Option<Search>,
-    /// Records that are newer were not searched for.
+    /// When it began.
     at: Duration,
 }
 
@@ -57,8 +57,10 @@ pub(crate) fn search_early() {
 
 /// Searches for the records that the early search does not cover, if there are any.
 fn find(early: Option<&Early>) -> (Fates, Option<Search>) {
-    let covers = |key: &Key, record: &Record| early.is_some_and(|early| early.covers(key, record));
-    let targets = Targets::of(state::registry(), covers);
+    let is_known = |key: &Key, record: &Record| {
+        early.is_some_and(|e| e.fates.get(key, record.created()).is_some())
+    };
+    let targets = Targets::of(state::registry(), is_known);
     let outcome = (!targets.list.is_empty()).then(|| search(&targets.list, Limits::default()));
     let fates = targets.fates(outcome.as_ref());
     let search = outcome.map(|outcome| Search {
@@ -67,13 +69,6 @@ fn find(early: Option<&Early>) -> (Fates, Option<Search>) {
         cut_short: outcome.cut_short,
     });
     (fates, search)
-}
-
-impl Early {
-    /// Whether a record has a fate. The address may be one that was used again.
-    fn covers(&self, key: &Key, record: &Record) -> bool {
-        record.created() <= self.at && self.fates.has(key)
-    }
 }
 
 fn join(one: Option<Search>, other: Option<Search>) -> Option<Search> {
@@ -97,9 +92,12 @@ pub(crate) fn make(
     let registry = state::registry();
     let early = EARLY.lock().unwrap_or_else(PoisonError::into_inner).take();
     let (fates, mut search) = find(early.as_ref());
-    let fate = |key: &Key, record: &Record| match &early {
-        Some(early) if early.covers(key, record) => early.fates.get(key),
-        _ => fates.get(key),
+    let fate = |key: &Key, record: &Record| {
+        let early = early.as_ref();
+        let early = early.and_then(|early| early.fates.get(key, record.created()));
+        early
+            .or_else(|| fates.get(key, record.created()))
+            .unwrap_or_default()
     };
     let snapshot = registry.snapshot_with(ContextInfo::default(), fate);
     if let Some(early) = &early {
@@ -122,7 +120,7 @@ pub(crate) fn make_live(
         true => find(None),
         false => (Fates::default(), None),
     };
-    let fate = |key: &Key, _: &Record| fates.get(key);
+    let fate = |key: &Key, record: &Record| fates.get(key, record.created()).unwrap_or_default();
     let snapshot = state::registry().snapshot_with(ContextInfo::default(), fate);
     render(&process(snapshot, DUMP, failure, search, None), settings)
 }

@@ -4,32 +4,38 @@
 //! range is reachable if the range is: a program that has the first address of the range has the others.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
 
 use cuguard_registry::{Fate, Key, Kind, Record, Registry};
 
 use crate::search::{Outcome, Target};
 use crate::state::mappings;
 
+/// What becomes of a record.
+#[derive(Debug)]
+struct Known {
+    fate: Fate,
+    /// The number of the place where the address was found.
+    place: Option<usize>,
+    /// When the record was created. Threads run on after the search: one may free the address, and another be handed it.
+    created: Duration,
+}
+
 /// What becomes of each record.
 #[derive(Debug, Default)]
 pub(super) struct Fates {
-    /// The fate, and the number of the place where the address was found. There may be millions.
-    of: HashMap<Key, (Fate, Option<usize>)>,
+    /// There may be millions.
+    of: HashMap<Key, Known>,
     /// The places, each once.
     places: Vec<String>,
 }
 
 impl Fates {
-    /// Whether a record was searched for.
-    pub(super) fn has(&self, key: &Key) -> bool {
-        self.of.contains_key(key)
-    }
-
     /// The fate of a record, and where its address was found. A record that is newer than the search has none.
-    pub(super) fn get(&self, key: &Key) -> (Fate, Option<&str>) {
-        let (fate, place) = self.of.get(key).copied().unwrap_or_default();
-        let place = place.and_then(|place| self.places.get(place));
-        (fate, place.map(String::as_str))
+    pub(super) fn get(&self, key: &Key, created: Duration) -> Option<(Fate, Option<&str>)> {
+        let known = self.of.get(key)?;
+        let place = known.place.and_then(|place| self.places.get(place));
+        (known.created == created).then_some((known.fate, place.map(String::as_str)))
     }
 }
 
@@ -53,8 +59,8 @@ impl FoundBy {
 #[derive(Debug, Default)]
 pub(super) struct Targets {
     pub(super) list: Vec<Target>,
-    /// Which of them lead to each record.
-    of: Vec<(Key, FoundBy)>,
+    /// Which of them lead to each record, and when it was created.
+    of: Vec<(Key, Duration, FoundBy)>,
 }
 
 impl Targets {
@@ -75,7 +81,9 @@ impl Targets {
             if key.kind == Kind::AddressRange {
                 let index = targets.add(key.address, record.bytes());
                 ranges.insert(key.address, (record.bytes(), index));
-                targets.of.push((*key, FoundBy::One(index)));
+                targets
+                    .of
+                    .push((*key, record.created(), FoundBy::One(index)));
             }
         }
         let around = |address: u64| {
@@ -107,7 +115,7 @@ impl Targets {
                 }
                 _ => FoundBy::One(targets.add(key.address, 0)),
             };
-            targets.of.push((*key, found_by));
+            targets.of.push((*key, record.created(), found_by));
         }
         targets
     }
@@ -139,16 +147,21 @@ impl Targets {
             })
         };
         fates.of.reserve(self.of.len());
-        for (key, found_by) in &self.of {
+        for (key, created, found_by) in &self.of {
             let targets = found_by.targets().iter();
             let mut places = targets.filter_map(|target| outcome.found.get(*target)?.as_ref());
-            let fate = match (places.next(), key.kind) {
+            let (fate, place) = match (places.next(), key.kind) {
                 (Some(place), _) => (Fate::Reachable, Some(number(place.to_string()))),
                 // It was current on the thread that created it, and primary ones belong to the device.
                 (None, Kind::Context) => (Fate::Reachable, Some(number("the driver".to_owned()))),
                 (None, _) => (not_found, None),
             };
-            fates.of.insert(*key, fate);
+            let known = Known {
+                fate,
+                place,
+                created: *created,
+            };
+            fates.of.insert(*key, known);
         }
         fates
     }
@@ -178,7 +191,7 @@ mod tests {
 
     use cuguard_registry::{Entry, Fate, Key, Kind, Level, Registry};
 
-    use super::Targets;
+    use super::{Fates, Targets};
     use crate::search::{Outcome, Place};
 
     fn registry(records: &[(Kind, u64, u64)]) -> Registry {
@@ -194,9 +207,8 @@ mod tests {
         registry
     }
 
-    /// The fates if these addresses are found.
-    fn fates(registry: &Registry, found: &[u64], all_searched: bool) -> Vec<(Kind, Fate)> {
-        let targets = Targets::of(registry, |_, _| false);
+    /// What the search finds, if these addresses are there.
+    fn find(targets: &Targets, found: &[u64], all_searched: bool) -> Fates {
         let place =
             |target: &crate::search::Target| found.contains(&target.start).then_some(Place::Heap);
         let outcome = Outcome {
@@ -206,14 +218,35 @@ mod tests {
             bytes_searched: 0,
             elapsed: Duration::ZERO,
         };
-        let fates = targets.fates(Some(&outcome));
-        let fates = targets
-            .of
-            .iter()
-            .map(|(key, _)| (key.kind, fates.get(key).0));
-        let mut fates: Vec<_> = fates.collect();
-        fates.sort_unstable();
-        fates
+        targets.fates(Some(&outcome))
+    }
+
+    /// The fates if these addresses are found.
+    fn fates(registry: &Registry, found: &[u64], all_searched: bool) -> Vec<(Kind, Fate)> {
+        let targets = Targets::of(registry, |_, _| false);
+        let fates = find(&targets, found, all_searched);
+        let fate = |key: &Key, created| fates.get(key, created).expect("it is searched for").0;
+        let all = targets.of.iter();
+        let mut all: Vec<_> = all.map(|(k, at, _)| (k.kind, fate(k, *at))).collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// Threads run on after the search.
+    #[test]
+    fn a_record_with_the_address_of_another_has_no_fate() {
+        let before = registry(&[(Kind::Device, 0x1000, 16)]);
+        let targets = Targets::of(&before, |_, _| false);
+        let fates = find(&targets, &[], true);
+        std::thread::sleep(Duration::from_millis(1));
+        let after = registry(&[(Kind::Device, 0x1000, 16)]);
+        let get = |registry: &Registry| {
+            let mut fate = None;
+            registry.for_each(|key, record| fate = fates.get(key, record.created()));
+            fate
+        };
+        assert_eq!(get(&before), Some((Fate::Lost, None)));
+        assert_eq!(get(&after), None);
     }
 
     #[test]
