@@ -225,16 +225,14 @@ fn a_panic_in_an_inner_scope_waits_for_both_streams() -> Result<()> {
                         let waits = |flag: &AtomicBool| flag.load(Ordering::SeqCst);
                         let inner_waited = waits(&in_inner);
                         inner_gate.open();
+                        let inner_ended = soon(|| !waits(&in_inner));
                         pause();
-                        let outer_waited = waits(&in_outer) && !waits(&in_inner);
+                        let outer_waited = waits(&in_outer) && inner_ended;
                         outer_gate.open();
                         assert!(inner_waited, "the inner scope did not wait");
                         assert!(outer_waited, "the outer scope did not wait");
                     });
-                    if !inner_gate.is_open() {
-                        resume_unwind(Box::new("on purpose"));
-                    }
-                    Ok(())
+                    resume_unwind(Box::new("on purpose")) as Result<()>
                 })
             })
         }));

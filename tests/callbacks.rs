@@ -89,12 +89,12 @@ fn a_call_that_is_under_way_ends_before_its_context() -> Result<()> {
     let blocking = Blocking::new(&context)?;
     let allocating = allocate_too_much(Stream::new(&context)?);
     blocking.called.recv_timeout(LONG).expect("it is called");
+    let begin = Instant::now();
     let go = blocking.go.clone();
     let later = std::thread::spawn(move || {
         std::thread::sleep(A_WHILE);
         go.send(()).expect("it waits");
     });
-    let begin = Instant::now();
     context.close()?;
     let waited = begin.elapsed();
     let error = allocating.join().expect("no panic");

@@ -5,7 +5,8 @@ mod support;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use cuguard::chunked::Piece;
 use cuguard::driver::sys::CUresult;
@@ -387,10 +388,15 @@ fn the_second_lane_fails_while_the_first_works() -> Result<()> {
         let fault = Fault::nth_call_of("cuMemAlloc_v2", 2).returning(code);
         let fault = sim::inject(fault).unwrap();
         let mut values = numbers(10_000);
+        let has_waited = AtomicBool::new(false);
         let result = chunked.update(&mut values, |s, mut piece| {
-            // The lane that comes first waits for the other one's misfortune.
+            // The lane that comes first waits for the error of the other one.
             while fault.fired() == 0 {
                 std::thread::yield_now();
+            }
+            if !has_waited.swap(true, Ordering::Relaxed) {
+                // The error is returned to the other lane, which stops the work: nothing shows when.
+                std::thread::sleep(Duration::from_millis(300));
             }
             s.fill(&mut piece.data, 5)
         });

@@ -174,9 +174,10 @@ fn a_close_beside_a_slow_teardown_loses_nothing() -> Result<()> {
         let (context, file) = reported("beside", builder)?;
         let buffer = DeviceBuffer::<u8>::zeroed(&context, 64 * MIB)?;
         let go = slow_teardown(&others, &stream, buffer)?;
+        let teardown = CallsOf::new("cuCtxSynchronize");
         thread::scope(|scope| {
             scope.spawn(|| others.memory().unwrap());
-            thread::sleep(A_WHILE);
+            teardown.wait();
             let closed = context.close();
             go.send(()).unwrap();
             closed
@@ -204,8 +205,9 @@ fn an_allocation_beside_a_slow_teardown() -> Result<()> {
         let go = slow_teardown(&others, &stream, buffer)?;
         let again = thread::scope(|scope| {
             if !on_stream {
+                let teardown = CallsOf::new("cuCtxSynchronize");
                 scope.spawn(|| others.memory().unwrap());
-                thread::sleep(A_WHILE);
+                teardown.wait();
                 let again = DeviceBuffer::<u8>::zeroed(&context, 64 * MIB);
                 go.send(()).unwrap();
                 return again;

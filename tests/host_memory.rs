@@ -82,8 +82,8 @@ fn dropped_before_during_and_after_a_close() -> Result<()> {
         let gate = Gate::on(&context, &stream);
         thread::scope(|scope| {
             let closing = scope.spawn(|| context.close());
-            // It waits for the stream.
-            thread::sleep(A_WHILE);
+            // It waits for the stream then.
+            assert!(soon(|| stream.is_idle().is_err()), "nothing is closed");
             drop(during);
             assert_eq!(blocks(), 4, "the device may still use it");
             gate.open();
@@ -107,7 +107,7 @@ fn taken_out_of_its_registration_during_a_close() -> Result<()> {
     let gate = Gate::on(&context, &stream);
     let values = thread::scope(|scope| {
         let closing = scope.spawn(|| context.close());
-        thread::sleep(A_WHILE);
+        assert!(soon(|| stream.is_idle().is_err()), "nothing is closed");
         let waiting = scope.spawn(|| registered.into_vec());
         thread::sleep(A_WHILE);
         assert!(!waiting.is_finished(), "the device may still use it");

@@ -6,6 +6,7 @@ mod gate;
 mod support;
 
 use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -49,7 +50,7 @@ fn a_report_under_way_is_finished_and_sets_the_exit_code() {
             let context = context().unwrap();
             leak(&context);
             begin.send(()).unwrap();
-            drop(context);
+            let _ = context.close();
         });
         begun.recv().unwrap();
         later(20);
@@ -67,7 +68,7 @@ impl log::Log for Slow {
         true
     }
     fn log(&self, record: &log::Record<'_>) {
-        later(500);
+        later(200);
         eprintln!("LOGGED {}", record.args());
     }
     fn flush(&self) {}
@@ -84,7 +85,7 @@ fn a_warning_under_way_is_finished() {
             let context = context().unwrap();
             leak(&context);
             begin.send(()).unwrap();
-            drop(context);
+            let _ = context.close();
         });
         begun.recv().unwrap();
         later(20);
@@ -121,8 +122,12 @@ fn a_lock_on_standard_error_does_not_stop_the_exit() {
     assert!(err.contains("never closed"), "{err}");
 }
 
+static GATE: OnceLock<Gate> = OnceLock::new();
+
+/// Ends the operation that teardown waits for, and counts the calls that follow.
 extern "C" fn count_late_calls() {
-    later(700);
+    GATE.get().expect("it was closed").open();
+    later(300);
     let counters = sim::counters();
     let late = counters.calls_of("cuDevicePrimaryCtxRelease_v2")
         + counters.calls_of("cuMemFree_v2")
@@ -138,7 +143,7 @@ fn a_teardown_that_waited_too_long_calls_no_driver() {
         return;
     }
     if part().is_some() {
-        // SAFETY: takes and answers nothing. Handlers run last first, so this one after cuguard's.
+        // SAFETY: takes and returns nothing. Handlers run last first, so this one after cuguard's.
         unsafe { libc::atexit(count_late_calls) };
         let (begin, begun) = channel();
         thread::spawn(move || {
@@ -146,14 +151,12 @@ fn a_teardown_that_waited_too_long_calls_no_driver() {
             let stream = Stream::new(&context).unwrap();
             leak(&context);
             let gate = Gate::on(&context, &stream);
+            assert!(GATE.set(gate).is_ok());
+            let waiting = CallsOf::new("cuStreamSynchronize");
             thread::spawn(move || stream.synchronize());
-            later(100);
-            thread::spawn(move || {
-                later(450);
-                gate.open();
-            });
+            waiting.wait();
             begin.send(()).unwrap();
-            drop(context);
+            let _ = context.close();
         });
         begun.recv().unwrap();
         later(50);
@@ -190,7 +193,7 @@ fn a_pinned_buffer_dropped_while_another_thread_reports() {
         let stream = Stream::new(&context).unwrap();
         let pinned = PinnedBuffer::<u8>::zeroed(&context, 100).unwrap();
         let gate = Gate::on(&context, &stream);
-        let closer = thread::spawn(move || drop(context));
+        let closer = thread::spawn(move || drop(context.close()));
         later(200);
         {
             let _locked = std::io::stderr().lock();
@@ -207,7 +210,7 @@ fn a_pinned_buffer_dropped_while_another_thread_reports() {
 /// Whether a forked child ends by itself within some seconds, with the code 0.
 fn ends_well(child: libc::pid_t) -> bool {
     let (begin, mut status, mut ended) = (Instant::now(), 0, false);
-    while !ended && begin.elapsed() < Duration::from_secs(5) {
+    while !ended && begin.elapsed() < Duration::from_secs(20) {
         // SAFETY: our own child, and the variable can be written to.
         ended = unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } == child;
         later(10);

@@ -144,8 +144,13 @@ fn runs_short(policy: OomPolicy) -> Option<RecoveryStep> {
 fn pools_of_another_process_release_what_is_idle() {
     const TEST: &str = "pools_of_another_process_release_what_is_idle";
     if part().is_some() {
-        let last = runs_short(OomPolicy::new().other_processes(true));
-        assert_eq!(last, Some(RecoveryStep::OtherProcesses));
+        // The other process has a quarter of a second to reply, which it may miss on a busy machine.
+        let begin = Instant::now();
+        while runs_short(OomPolicy::new().other_processes(true))
+            != Some(RecoveryStep::OtherProcesses)
+        {
+            assert!(begin.elapsed() < LIMIT, "the other process is not reached");
+        }
         return;
     }
     let mut other = Other::start("processes-on", Some("1"));

@@ -292,6 +292,7 @@ fn a_copy_that_the_host_has_no_room_for_is_an_error() -> Result<()> {
 
 #[test]
 fn host_memory_that_cannot_be_had_is_an_error() -> Result<()> {
+    let _turn = turn();
     let context = context()?;
     let error = PinnedBuffer::<u8>::zeroed(&context, 1 << 47).unwrap_err();
     let begin =

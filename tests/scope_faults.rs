@@ -164,7 +164,7 @@ fn a_scope_ends_on_a_context_that_is_broken() {
         let result = stream.scope(|s| s.zero(&mut s.bind_mut(&mut buffer)?));
         assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));
         assert!(
-            begin.elapsed() < Duration::from_secs(5),
+            begin.elapsed() < Duration::from_secs(20),
             "{:?}",
             begin.elapsed()
         );

@@ -4,6 +4,9 @@
 mod gate;
 mod support;
 
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, PinnedBuffer, Result, Stream};
@@ -84,32 +87,38 @@ fn a_scope_that_cannot_know_ends_the_process() {
     assert!(err.contains("closed within the scope"), "{err}");
 }
 
-/// A scope with a download in flight on a driver that returns these codes when it is waited for,
-/// for as long as the gate is closed. Whether the gate was open when the scope ended.
-fn waited_out(codes: [u32; 3]) -> Result<bool> {
+/// A scope with a download in flight on a driver that returns these codes when it is waited for, as long as the gate is
+/// closed: until the scope has ended, or for `limit` from the first error on. Returns whether the gate was open when the
+/// scope ended.
+fn waited_out(codes: [u32; 3], limit: Duration) -> Result<bool> {
     let context = context()?;
     let stream = Stream::new(&context)?;
     let buffer = DeviceBuffer::from_slice(&context, &[7_u8; 100])?;
     let mut target = PinnedBuffer::<u8>::zeroed(&context, 100)?;
     let gate = Gate::on(&context, &stream);
+    let (end, ended) = channel::<()>();
     let mut opener = None;
     let result = stream.scope(|s| {
         s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
         let functions = ["cuStreamSynchronize", "cuCtxSynchronize", "cuStreamQuery"];
-        for (function, code) in functions.into_iter().zip(codes) {
+        let faults = functions.into_iter().zip(codes).map(|(function, code)| {
             let fault = Fault::nth_call_of(function, 1).sticky();
-            sim::inject(fault.returning(CUresult(code))).unwrap();
-        }
+            sim::inject(fault.returning(CUresult(code))).unwrap()
+        });
+        let faults: Vec<_> = faults.collect();
         let gate = gate.clone();
         opener = Some(std::thread::spawn(move || {
-            std::thread::sleep(std::time::Duration::from_millis(100));
+            let has_failed = soon(|| faults[0].fired() > 0);
+            let _ = ended.recv_timeout(limit);
             gate.open();
             sim::clear_faults();
+            assert!(has_failed, "the stream is not waited for");
         }));
         Ok(())
     });
     assert!(result.is_err());
     let open = gate.is_open();
+    drop(end);
     opener.unwrap().join().unwrap();
     context.synchronize()?;
     Ok(open)
@@ -122,11 +131,13 @@ fn a_scope_asks_until_it_knows() -> Result<()> {
     if !simulated("a_scope_asks_until_it_knows") {
         return Ok(());
     }
-    assert!(waited_out([2, 2, 2])?, "out of memory");
-    assert!(waited_out([2, 900, 1])?, "one thing and another");
-    // The context is gone, as each says in its own way: nothing is in flight then. (Here something
-    // is, as the simulation only pretends.)
-    assert!(!waited_out([400, 709, 400])?, "destroyed by somebody");
+    let a_while = Duration::from_millis(100);
+    assert!(waited_out([2, 2, 2], a_while)?, "out of memory");
+    assert!(waited_out([2, 900, 1], a_while)?, "different errors");
+    // All three codes mean that the context is destroyed: nothing is in flight then. (Here something is, as the errors
+    // are injected.)
+    let long = Duration::from_secs(10);
+    assert!(!waited_out([400, 709, 400], long)?, "destroyed context");
     Ok(())
 }
 

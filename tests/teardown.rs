@@ -198,19 +198,16 @@ fn a_forgotten_module() -> Result<()> {
     is_reclaimed("module", Kind::Module, make, inert)
 }
 
-/// Starts an operation on a thread of its own, which tells when it is about to begin and what came
-/// of it.
+/// Starts an operation on a thread of its own, which sends its result. Returns when the operation is in this function of
+/// the driver.
 fn under_way(
+    function: &'static str,
     operation: impl FnOnce() -> Result<()> + Send + 'static,
 ) -> (thread::JoinHandle<()>, Receiver<Result<()>>) {
-    let (begin, begun) = channel();
+    let calls = CallsOf::new(function);
     let (tell, told) = channel();
-    let thread = thread::spawn(move || {
-        begin.send(()).unwrap();
-        tell.send(operation()).unwrap();
-    });
-    begun.recv_timeout(LONG).unwrap();
-    // It is in the driver now, and waits.
+    let thread = thread::spawn(move || tell.send(operation()).unwrap());
+    calls.wait();
     thread::sleep(A_WHILE);
     let early = told.try_recv();
     assert!(early.is_err(), "the gate did not hold it up: {early:?}");
@@ -225,7 +222,10 @@ struct KindUsage {
 }
 
 /// The context is closed on one thread while another waits in an operation.
-fn closed_while(operation: impl FnOnce(&KindUsage) -> Result<()> + Send + 'static) -> Result<()> {
+fn closed_while(
+    function: &'static str,
+    operation: impl FnOnce(&KindUsage) -> Result<()> + Send + 'static,
+) -> Result<()> {
     let turn = turn();
     let context = context()?;
     let other = Stream::new(&context)?;
@@ -240,7 +240,7 @@ fn closed_while(operation: impl FnOnce(&KindUsage) -> Result<()> + Send + 'stati
     let gate = Gate::on(&context, &held.stream);
     held.event.record(&held.stream)?;
     let waits = held.clone();
-    let (waiting, result) = under_way(move || operation(&waits));
+    let (waiting, result) = under_way(function, move || operation(&waits));
     // Calls of a real driver are not counted, and are none.
     let waits = || sim::counters().calls_of("cuCtxSynchronize");
     let before = waits();
@@ -274,17 +274,17 @@ fn closed_while(operation: impl FnOnce(&KindUsage) -> Result<()> + Send + 'stati
 
 #[test]
 fn a_context_waits_for_a_thread_that_waits_for_a_stream() -> Result<()> {
-    closed_while(|held| held.stream.synchronize())
+    closed_while("cuStreamSynchronize", |held| held.stream.synchronize())
 }
 
 #[test]
 fn a_context_waits_for_a_thread_that_waits_for_an_event() -> Result<()> {
-    closed_while(|held| held.event.synchronize())
+    closed_while("cuEventSynchronize", |held| held.event.synchronize())
 }
 
 #[test]
 fn a_context_waits_for_a_thread_that_reads_a_buffer() -> Result<()> {
-    closed_while(|held| {
+    closed_while("cuMemcpyDtoHAsync_v2", |held| {
         assert_eq!(held.buffer.to_vec()?, [0; 100]);
         Ok(())
     })

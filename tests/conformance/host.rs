@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::driver::*;
@@ -44,8 +44,19 @@ extern "C" fn wait_for_gate(data: *mut c_void) {
 }
 
 /// A host function that takes [`SLEEP`].
-pub(crate) extern "C" fn sleeper(_: *mut c_void) {
+pub(crate) extern "C" fn sleeper(number: *mut c_void) {
     std::thread::sleep(SLEEP);
+    SLEPT.fetch_max(number.addr(), Ordering::AcqRel);
+}
+
+/// The last [`sleeper`] that [`put_sleeper`] put on a stream, and the last one that has ended.
+static PUT: AtomicUsize = AtomicUsize::new(0);
+static SLEPT: AtomicUsize = AtomicUsize::new(0);
+
+/// Puts a [`sleeper`] on `stream`.
+pub(crate) fn put_sleeper(stream: CUstream) -> CUresult {
+    let number = number(PUT.fetch_add(1, Ordering::Relaxed) + 1);
+    cuLaunchHostFunc(stream, Some(sleeper), number)
 }
 
 static MARKS: Mutex<Vec<usize>> = Mutex::new(Vec::new());
@@ -97,17 +108,12 @@ pub(crate) extern "C" fn callback(_: CUstream, status: CUresult, _: *mut c_void)
     STATUS.store(status.0, Ordering::Release);
 }
 
-/// Whether `call` took as long as the 300 ms host function that it may have waited for.
+/// Whether the last [`sleeper`] of [`put_sleeper`] has ended when `call` returns.
 pub(crate) fn waited<T>(call: impl FnOnce() -> T) -> (T, &'static str) {
-    let start = Instant::now();
     let result = call();
-    let time = start.elapsed();
-    let verdict = if time >= Duration::from_millis(200) {
-        "waits"
-    } else if time < Duration::from_millis(150) {
-        "does not wait"
-    } else {
-        "unclear"
+    let verdict = match SLEPT.load(Ordering::Acquire) >= PUT.load(Ordering::Relaxed) {
+        true => "waits",
+        false => "does not wait",
     };
     (result, verdict)
 }

@@ -213,6 +213,39 @@ pub fn child_within(limit: Duration, test: &str, part: &str, variables: &[(&str,
     }
 }
 
+/// Waits until something holds, and returns whether it did within a limit that is far beyond what it takes.
+pub fn soon(holds: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    while !holds() && begin.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    holds()
+}
+
+/// How often a function of the simulated driver was called. A real driver does not count.
+pub struct CallsOf {
+    function: &'static str,
+    before: u64,
+}
+
+impl CallsOf {
+    /// Counts from now on.
+    pub fn new(function: &'static str) -> Self {
+        let before = sim::counters().calls_of(function);
+        Self { function, before }
+    }
+
+    /// Waits until another thread calls it. On a real GPU, waits long enough for a thread that is not held up.
+    #[track_caller]
+    pub fn wait(&self) {
+        if driver::load().expect("a driver").kind() != DriverKind::Simulated {
+            return std::thread::sleep(Duration::from_millis(100));
+        }
+        let is_called = || sim::counters().calls_of(self.function) > self.before;
+        assert!(soon(is_called), "{} is not called", self.function);
+    }
+}
+
 /// The value of `CHILD`, in a child process.
 pub fn part() -> Option<String> {
     std::env::var("CHILD").ok()

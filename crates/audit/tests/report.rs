@@ -196,13 +196,13 @@ fn a_library_that_leaks_is_named() {
 fn a_call_site_that_grows_is_a_suspect() {
     let driver = simulated_driver_folder();
     let source = r#"
-static CUdeviceptr all[4000];
-static APART CUdeviceptr grow(void) { CUdeviceptr address; CHECK(cuMemAlloc_v2(&address, 4096)); return address; }
-static APART void steady(void) { CUdeviceptr address; CHECK(cuMemAlloc_v2(&address, 100000)); usleep(300); CHECK(cuMemFree_v2(address)); }
+static CUdeviceptr all[400];
+static APART CUdeviceptr grow(void) { CUdeviceptr address; CHECK(cuMemAlloc_v2(&address, 40960)); return address; }
+static APART void steady(void) { CUdeviceptr address; CHECK(cuMemAlloc_v2(&address, 100000)); usleep(3000); CHECK(cuMemFree_v2(address)); }
 int main(void) {
     begin();
-    for (int i = 0; i < 4000; i++) { all[i] = grow(); steady(); }
-    for (int i = 0; i < 4000; i++) CHECK(cuMemFree_v2(all[i]));
+    for (int i = 0; i < 400; i++) { all[i] = grow(); steady(); }
+    for (int i = 0; i < 400; i++) CHECK(cuMemFree_v2(all[i]));
     return 0;
 }"#;
     let Some(program) = program(&driver, "grows", source) else {
@@ -218,7 +218,7 @@ int main(void) {
     assert_eq!(peak["by_frame"][0]["name"], "grow");
     let bytes = peak["bytes"].as_u64().unwrap();
     assert!(
-        (4000 * 4096 * 63 / 64..=4000 * 4096 + 100_000).contains(&bytes),
+        (400 * 40_960 * 63 / 64..=400 * 40_960 + 100_000).contains(&bytes),
         "{bytes}"
     );
 }

@@ -359,7 +359,12 @@ fn a_process_of_another_user_is_refused() {
     let mut command = running.cuguard(&["dump", &process]);
     // The command itself may be in a folder that the other user cannot open.
     let copy = Path::new("/tmp").join(format!("cuguard-live-{process}"));
-    fs::copy(command.get_program(), &copy).unwrap();
+    // By another process: a program cannot be executed while a child that was forked meanwhile has it open for writing.
+    let copied = Command::new("cp")
+        .arg(command.get_program())
+        .arg(&copy)
+        .status();
+    assert!(copied.unwrap().success());
     fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).unwrap();
     command = Command::new(&copy);
     command

@@ -24,7 +24,11 @@ fn assert_refused(file: &Path, code: i32, words: &str) {
 
 fn file(folder: &Path, name: &str, content: &[u8], mode: u32) -> PathBuf {
     let path = folder.join(name);
-    fs::write(&path, content).expect("a file can be written");
+    let content_file = folder.join(format!("{name}.content"));
+    fs::write(&content_file, content).expect("a file can be written");
+    // By another process: a file cannot be executed while a child that was forked meanwhile has it open for writing.
+    let copied = Command::new("cp").args([&content_file, &path]).status();
+    assert!(copied.expect("cp runs").success());
     fs::set_permissions(&path, fs::Permissions::from_mode(mode)).expect("it is this user's");
     path
 }

@@ -91,11 +91,16 @@ fn lines_are_as_wide_as_the_terminal() {
 
 #[test]
 fn watching_leaves_no_residue_and_ends_by_ctrl_c() {
-    let mut command = cuguard("sim", &["doctor", "--watch", "0.3"]);
+    let mut command = cuguard("sim", &["doctor", "--watch", "1"]);
     let mut pty = Pty::start(command.env_remove("COLUMNS"), 60, 50);
-    read_reports(&mut pty, 3);
+    read_reports(&mut pty, 2);
     pty.resize(120, 50);
-    read_reports(&mut pty, 5);
+    // Reports of the old width may be in the terminal.
+    pty.read_until(|text| {
+        let (complete, _) = text.rsplit_once("\x1b[J").unwrap_or_default();
+        let (first, _) = text.split_once("\x1b[J").unwrap_or_default();
+        screen(complete).len() < screen(first).len()
+    });
     // While it waits: Ctrl-C also discards pending output.
     pty.press("\x03");
     let status = pty.end();
@@ -123,7 +128,7 @@ fn watching_leaves_no_residue_and_ends_by_ctrl_c() {
 
 #[test]
 fn a_report_that_is_longer_than_the_screen_is_mig_enabled() {
-    let mut command = cuguard("sim", &["doctor", "--watch", "0.3"]);
+    let mut command = cuguard("sim", &["doctor", "--watch", "1"]);
     command
         .env_remove("COLUMNS")
         .env("CUGUARD_SIM", "devices=4");

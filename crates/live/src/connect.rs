@@ -66,6 +66,7 @@ pub(crate) fn send(stream: &UnixStream, mut bytes: &[u8]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use std::io;
+    use std::os::fd::AsRawFd;
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::time::Duration;
 
@@ -77,6 +78,9 @@ mod tests {
         let path = std::env::temp_dir().join(name);
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
+        // The standard library's queue may have more places than this process may open files.
+        // SAFETY: a socket that listens.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
         let mut waiting = Vec::new();
         let refused = loop {
             match connect(&path, Duration::from_millis(10)) {

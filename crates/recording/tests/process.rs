@@ -134,6 +134,8 @@ fn processes_that_start_together_have_a_file_each() {
     }
     for round in 0..10 {
         let scratch = Scratch::new();
+        // One may be left of a process that was killed.
+        let _ = std::fs::remove_dir_all(&scratch.0);
         std::fs::create_dir(&scratch.0).unwrap();
         let file = scratch.0.join("run.cgr");
         std::fs::write(&file, "CUGUARDR").unwrap();

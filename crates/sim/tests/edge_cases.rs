@@ -156,7 +156,7 @@ fn a_forked_child_is_answered_whoever_held_a_lock() {
         let status = unsafe {
             let process = fork();
             if process == 0 {
-                alarm(2);
+                alarm(60);
                 let alive = counters().contexts;
                 let refused = cu::cuCtxSynchronize() == CUresult::NOT_INITIALIZED;
                 clear_faults();
@@ -172,12 +172,9 @@ fn a_forked_child_is_answered_whoever_held_a_lock() {
     std::process::exit(0);
 }
 
-#[test]
-fn a_long_copy_holds_nobody_else_up() {
-    let _turn = turn();
-    context();
-    let (source, stream) = (vec![1u8; 128 * MIB], stream());
-    let ptr = alloc(128 * MIB);
+/// The longest call of another thread while 128 MiB are copied, and how long the copy takes.
+fn longest_call_beside_a_copy(ptr: CUdeviceptr, stream: CUstream) -> (Duration, Duration) {
+    let source = vec![1u8; 128 * MIB];
     let copier = std::thread::spawn(move || {
         // From pageable memory: the source is read before the call returns.
         let start = Instant::now();
@@ -189,16 +186,26 @@ fn a_long_copy_holds_nobody_else_up() {
         ));
         start.elapsed()
     });
-    let mut worst = Duration::ZERO;
+    let mut longest = Duration::ZERO;
     while !copier.is_finished() {
         let start = Instant::now();
         let mut count = 0;
         ok(cu::cuDeviceGetCount(&mut count));
-        worst = worst.max(start.elapsed());
+        longest = longest.max(start.elapsed());
         std::thread::sleep(Duration::from_micros(200));
     }
-    let copied = copier.join().unwrap();
-    assert!(worst < copied / 2, "{worst:?} while {copied:?} were copied");
+    (longest, copier.join().unwrap())
+}
+
+#[test]
+fn a_long_copy_holds_nobody_else_up() {
+    let _turn = turn();
+    context();
+    let (ptr, stream) = (alloc(128 * MIB), stream());
+    // On a busy machine a thread may be preempted for that long. A lock that is held makes all attempts fail.
+    let mut attempts = (0..5).map(|_| longest_call_beside_a_copy(ptr, stream));
+    let is_free = attempts.any(|(longest, copied)| longest < copied / 2);
+    assert!(is_free, "calls wait for the copy");
     ok(cu::cuStreamSynchronize(stream));
     ok(cu::cuMemFree_v2(ptr));
     release();

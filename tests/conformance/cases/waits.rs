@@ -3,7 +3,7 @@
 
 use crate::case::Case;
 use crate::driver::*;
-use crate::host::{sleeper, waited};
+use crate::host::{put_sleeper, waited};
 use crate::tools::*;
 
 cases! {"waits":
@@ -33,8 +33,7 @@ fn check(
     want: &'static str,
     call: impl FnOnce() -> CUresult,
 ) {
-    let launched = cuLaunchHostFunc(stream, Some(sleeper), std::ptr::null_mut());
-    c.require("cuLaunchHostFunc", launched);
+    c.require("cuLaunchHostFunc", put_sleeper(stream));
     let (result, verdict) = waited(call);
     c.ok(what, result);
     c.same(what, verdict, want);

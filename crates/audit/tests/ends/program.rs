@@ -26,6 +26,8 @@ pub(crate) fn folder() -> PathBuf {
     }
     let folder = FOLDER.get_or_init(|| {
         let folder = std::env::temp_dir().join(format!("cuguard-ends-{}", std::process::id()));
+        // One may be left of a process that was killed.
+        let _ = std::fs::remove_dir_all(&folder);
         std::fs::create_dir_all(&folder).expect("a folder can be created");
         // SAFETY: the function does not unwind.
         unsafe { libc::atexit(remove) };

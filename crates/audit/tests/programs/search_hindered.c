@@ -44,13 +44,12 @@ static void use_descriptors(void)
         continue;
 }
 
-/* Searches when the main thread is a zombie. */
-static void *after_main(void *argument)
+/* Waits until a thread is in this state. */
+static void wait_for_state(int thread, char wanted)
 {
     char path[64], text[512], *state = NULL;
-    (void)argument;
-    snprintf(path, sizeof path, "/proc/self/task/%d/stat", getpid());
-    while (!state || state[2] != 'Z') {
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", thread);
+    while (!state || state[2] != wanted) {
         int file = open(path, O_RDONLY);
         ssize_t length = read(file, text, sizeof text - 1);
         close(file);
@@ -58,6 +57,24 @@ static void *after_main(void *argument)
         state = strrchr(text, ')');
         usleep(1000);
     }
+}
+
+/* The thread that is about to wait in a system call. */
+static volatile int waiter;
+
+/* Waits until it does. */
+static void wait_for_waiter(void)
+{
+    while (!waiter)
+        usleep(1000);
+    wait_for_state(waiter, 'S');
+}
+
+/* Searches when the main thread is a zombie. */
+static void *after_main(void *argument)
+{
+    (void)argument;
+    wait_for_state(getpid(), 'Z');
     search(masked_address);
     exit(0);
 }
@@ -72,6 +89,7 @@ static void *wait_with_register(void *argument)
     (void)argument;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, NULL);
+    waiter = (int)syscall(SYS_gettid);
 #if defined(__x86_64__)
     __asm__ volatile("mov %2, %%r13\n\txor %3, %%r13\n\txor %%eax, %%eax\n\tmov %0, %%edi\n\tmov %1, %%rsi\n\t"
                      "mov $1, %%edx\n\tsyscall\n\txor %%r13, %%r13"
@@ -87,7 +105,7 @@ static void with_register(void)
     if (pipe(ends) != 0)
         exit(6);
     pthread_create(&thread, NULL, wait_with_register, NULL);
-    usleep(20000);
+    wait_for_waiter();
     search(masked_address);
     close(ends[1]);
     pthread_join(thread, NULL);
@@ -101,6 +119,7 @@ static void *wait_for_signals(void *argument)
     int signal = 0;
     (void)argument;
     pthread_sigmask(SIG_BLOCK, &waited, NULL);
+    waiter = (int)syscall(SYS_gettid);
     if (sigwait(&waited, &signal) != 0)
         exit(7);
     received = signal;
@@ -116,7 +135,7 @@ static void beside_sigwait(int all)
         sigfillset(&waited);
     sigaddset(&waited, SIGTERM);
     pthread_create(&thread, NULL, wait_for_signals, NULL);
-    usleep(20000);
+    wait_for_waiter();
     search(masked_address);
     usleep(20000);
     if (received)

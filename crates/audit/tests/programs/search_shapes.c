@@ -28,6 +28,8 @@ static pthread_barrier_t barrier, done;
 static volatile uint64_t shared_masked;
 static volatile int finished;
 static const char *held_as;
+/* The register has the address. */
+static volatile int loaded;
 static pthread_key_t key;
 
 /* Leaves the address in a frame that ended, below what the calls that follow use. */
@@ -71,8 +73,8 @@ static void *hold(void *argument)
     if (is(held_as, "register")) {
         /* Spins with the address in a register, and nowhere else. */
 #if defined(__x86_64__)
-        __asm__ volatile("mov %0, %%r13\n\txor %1, %%r13\n1:\tpause\n\tcmpl $0, %2\n\tje 1b\n\txor %%r13, %%r13"
-                         : : "m"(shared_masked), "r"(MASK), "m"(finished) : "r13", "cc", "memory");
+        __asm__ volatile("mov %1, %%r13\n\txor %2, %%r13\n\tmovl $1, %0\n1:\tpause\n\tcmpl $0, %3\n\tje 1b\n\txor %%r13, %%r13"
+                         : "=m"(loaded) : "m"(shared_masked), "r"(MASK), "m"(finished) : "r13", "cc", "memory");
 #endif
     } else {
         pthread_barrier_wait(&done);
@@ -113,6 +115,8 @@ static void in_thread(const char *shape, int end_first, void (*look)(uint64_t))
     pthread_create(&thread, NULL, hold, NULL);
     pthread_setname_np(thread, "holder");
     pthread_barrier_wait(&barrier);
+    while (is(shape, "register") && !loaded)
+        usleep(1000);
     usleep(20000);
     if (end_first)
         end(thread);

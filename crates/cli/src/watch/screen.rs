@@ -89,7 +89,7 @@ fn take_samples(
     receiver
 }
 
-/// Waits until the process has exited, for a second at most. Returns whether it has.
+/// Waits until the process has exited, for some seconds at most. Returns whether it has.
 fn wait_for_exit(process: u32) -> bool {
     let begin = Instant::now();
     loop {
@@ -102,7 +102,7 @@ fn wait_for_exit(process: u32) -> bool {
         if matches!(state, None | Some('Z' | 'X')) {
             return true;
         }
-        if begin.elapsed() > Duration::from_secs(1) {
+        if begin.elapsed() > Duration::from_secs(5) {
             return false;
         }
         thread::sleep(Duration::from_millis(10));

@@ -16,6 +16,8 @@ impl Folder {
     pub fn new(name: &str) -> Self {
         let folder =
             std::env::temp_dir().join(format!("cuguard-report-{name}-{}", std::process::id()));
+        // One may be left of a process that was killed.
+        let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("the folder can be created");
         Self(folder)
     }

@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 /// The variable that names what a child runs.
 pub(crate) const ROLE: &str = "CUGUARD_TEST_ROLE";
@@ -116,15 +117,25 @@ impl Finished {
     }
 }
 
-/// A folder for files of tests: cargo's, or the system's if this program runs on another machine than it
-/// was built on.
-fn scratch() -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    if folder.is_dir() {
-        folder.to_path_buf()
-    } else {
-        std::env::temp_dir().join("cuguard-driver-tests")
+/// A folder for files of this process's tests, which is removed when it exits: in cargo's, or in the system's if this program runs on another machine
+/// than it was built on.
+fn scratch() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    extern "C" fn remove() {
+        if let Some(folder) = FOLDER.get() {
+            let _ = std::fs::remove_dir_all(folder);
+        }
     }
+    FOLDER.get_or_init(|| {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let folder = match folder.is_dir() {
+            true => folder.to_path_buf(),
+            false => std::env::temp_dir(),
+        };
+        // SAFETY: the function does not unwind.
+        unsafe { libc::atexit(remove) };
+        folder.join(format!("cuguard-driver-{}", std::process::id()))
+    })
 }
 
 /// Compiles a shared library from C source, to a file of this name. `None`, and a line on stderr, where

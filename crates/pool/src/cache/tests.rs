@@ -260,9 +260,10 @@ fn threads_hand_blocks_to_each_other() {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS)
             .map(|_| mpsc::channel::<(u64, Class, u64)>())
             .unzip();
+        let mut workers = Vec::new();
         for (number, receiver) in receivers.into_iter().enumerate() {
             let (senders, caches, owned) = (senders.clone(), caches.clone(), &owned);
-            scope.spawn(move || {
+            workers.push(scope.spawn(move || {
                 let mut numbers = Numbers(number as u64 * 7919 + 1);
                 let mut mine = Vec::new();
                 let free = |(stream, class, address): (u64, Class, u64)| {
@@ -295,7 +296,7 @@ fn threads_hand_blocks_to_each_other() {
                 drop(senders);
                 mine.into_iter().for_each(&free);
                 receiver.iter().for_each(&free);
-            });
+            }));
         }
         drop(senders);
         let flushing = scope.spawn(|| {
@@ -309,9 +310,10 @@ fn threads_hand_blocks_to_each_other() {
                 thread::yield_now();
             }
         });
-        while Arc::strong_count(&caches) > 1 {
-            thread::yield_now();
-        }
+        // The scope itself does not wait until the threads' caches are dropped.
+        workers
+            .into_iter()
+            .for_each(|worker| worker.join().unwrap());
         over.store(true, Ordering::Relaxed);
         flushing.join().unwrap();
     });
