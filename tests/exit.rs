@@ -9,11 +9,11 @@ mod gate;
 mod support;
 
 use std::process::Output;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use cuguard::{Context, DeviceBuffer, Error, Event, PinnedBuffer, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Event, PinnedBuffer, Result, Stream};
 use gate::Gate;
 use support::*;
 
@@ -26,14 +26,14 @@ const LIMIT: Duration = Duration::from_secs(10);
 const CODE: i32 = 7;
 
 /// Resources of a stream that waits for a gate.
-struct KindUsage {
+struct Held {
     context: Context,
     stream: Stream,
     event: Event,
     buffer: DeviceBuffer<u32>,
 }
 
-impl KindUsage {
+impl Held {
     fn new() -> Result<Self> {
         let context = context()?;
         let stream = Stream::new(&context)?;
@@ -51,20 +51,21 @@ impl KindUsage {
     }
 }
 
-/// Ends the process while another thread is inside `blocked`, which sends when it is about to begin.
-fn exit_while(blocked: impl FnOnce(KindUsage, Sender<()>) -> Result<()> + Send + 'static) -> ! {
+/// Ends the process while another thread is inside `operation`, in this function of the driver.
+fn exit_while(
+    function: &'static str,
+    operation: impl FnOnce(Held) -> Result<()> + Send + 'static,
+) -> ! {
     let (begin, begun) = channel();
     thread::spawn(move || {
-        let held = KindUsage::new().unwrap();
-        // Nobody opens the gate. The operation fails where it begins too late, and returns then.
-        match blocked(held, begin) {
-            Err(Error::ProcessEnding { .. }) => {}
-            other => eprintln!("the operation returned {other:?}"),
-        }
+        let held = Held::new().unwrap();
+        begin.send(CallsOf::new(function)).unwrap();
+        // Nobody opens the gate.
+        let result = operation(held);
+        eprintln!("the operation returned {result:?}");
     });
-    begun.recv().unwrap();
-    // It is in the driver now, and waits.
-    thread::sleep(Duration::from_millis(100));
+    begun.recv().unwrap().wait();
+    thread::sleep(Duration::from_millis(50));
     std::process::exit(CODE);
 }
 
@@ -95,10 +96,7 @@ fn ends_each_way(test: &str) {
 #[test]
 fn while_a_thread_waits_for_a_stream() {
     if part().is_some() {
-        exit_while(|held, begin| {
-            begin.send(()).unwrap();
-            held.stream.synchronize()
-        });
+        exit_while("cuStreamSynchronize", |held| held.stream.synchronize());
     }
     ends_each_way("while_a_thread_waits_for_a_stream");
 }
@@ -106,10 +104,7 @@ fn while_a_thread_waits_for_a_stream() {
 #[test]
 fn while_a_thread_waits_for_an_event() {
     if part().is_some() {
-        exit_while(|held, begin| {
-            begin.send(()).unwrap();
-            held.event.synchronize()
-        });
+        exit_while("cuEventSynchronize", |held| held.event.synchronize());
     }
     ends_each_way("while_a_thread_waits_for_an_event");
 }
@@ -117,8 +112,7 @@ fn while_a_thread_waits_for_an_event() {
 #[test]
 fn while_a_thread_reads_a_buffer() {
     if part().is_some() {
-        exit_while(|held, begin| {
-            begin.send(()).unwrap();
+        exit_while("cuMemcpyDtoHAsync_v2", |held| {
             held.buffer.to_vec().map(drop)
         });
     }
@@ -128,12 +122,11 @@ fn while_a_thread_reads_a_buffer() {
 #[test]
 fn while_a_thread_is_at_the_end_of_a_scope() {
     if part().is_some() {
-        exit_while(|held, begin| {
+        exit_while("cuStreamSynchronize", |held| {
             let mut target = PinnedBuffer::<u32>::zeroed(&held.context, LEN).unwrap();
             held.stream.scope(|s| {
                 let mut target = s.bind_host_mut(&mut target);
                 s.download(&mut target, &s.bind(&held.buffer)?)?;
-                begin.send(()).unwrap();
                 Ok(())
             })
         });
@@ -145,10 +138,7 @@ fn while_a_thread_is_at_the_end_of_a_scope() {
 fn while_a_thread_closes_a_context() {
     const TEST: &str = "while_a_thread_closes_a_context";
     if part().is_some() {
-        exit_while(|held, begin| {
-            begin.send(()).unwrap();
-            held.context.close()
-        });
+        exit_while("cuCtxSynchronize", |held| held.context.close());
     }
     // Whether a context that is being closed gets a report is left open: it has not ended, and it
     // was not forgotten.

@@ -215,7 +215,7 @@ fn under_way(
 }
 
 /// What an operation may wait for: all of it is behind the gate.
-struct KindUsage {
+struct Held {
     stream: Stream,
     event: Event,
     buffer: DeviceBuffer<u32>,
@@ -224,13 +224,13 @@ struct KindUsage {
 /// The context is closed on one thread while another waits in an operation.
 fn closed_while(
     function: &'static str,
-    operation: impl FnOnce(&KindUsage) -> Result<()> + Send + 'static,
+    operation: impl FnOnce(&Held) -> Result<()> + Send + 'static,
 ) -> Result<()> {
     let turn = turn();
     let context = context()?;
     let other = Stream::new(&context)?;
     let stream = Stream::new(&context)?;
-    let held = Arc::new(KindUsage {
+    let held = Arc::new(Held {
         event: Event::new(&context)?,
         buffer: DeviceBuffer::zeroed_on(&stream, 100)?,
         stream,

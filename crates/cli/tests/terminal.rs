@@ -95,8 +95,11 @@ fn watching_leaves_no_residue_and_ends_by_ctrl_c() {
     let mut pty = Pty::start(command.env_remove("COLUMNS"), 60, 50);
     read_reports(&mut pty, 2);
     pty.resize(120, 50);
-    // Reports of the old width may be in the terminal.
+    // Some reports of the old width may be in the terminal.
     pty.read_until(|text| {
+        if text.matches("\x1b[J").count() >= 30 {
+            return true;
+        }
         let (complete, _) = text.rsplit_once("\x1b[J").unwrap_or_default();
         let (first, _) = text.split_once("\x1b[J").unwrap_or_default();
         screen(complete).len() < screen(first).len()
@@ -127,7 +130,7 @@ fn watching_leaves_no_residue_and_ends_by_ctrl_c() {
 }
 
 #[test]
-fn a_report_that_is_longer_than_the_screen_is_mig_enabled() {
+fn a_report_that_is_longer_than_the_screen_is_cut() {
     let mut command = cuguard("sim", &["doctor", "--watch", "1"]);
     command
         .env_remove("COLUMNS")

@@ -73,11 +73,15 @@ fn a_child_that_lives_longer_does_not_keep_the_file() {
             Ok("fork") => {
                 let (mut running, child_end) = std::io::pipe().unwrap();
                 // SAFETY: the child calls nothing that needs other threads.
-                if unsafe { libc::fork() } == 0 {
+                let child = unsafe { libc::fork() };
+                if child == 0 {
                     // SAFETY: a descriptor and a byte to write.
                     unsafe { libc::write(child_end.as_raw_fd(), b"1".as_ptr().cast(), 1) };
                     wait_and_end();
                 }
+                assert!(child > 0, "fork failed");
+                // A child that ends early closes its end.
+                drop(child_end);
                 // The handlers of `fork` run in the child: until then the child has the lock of the file too.
                 running.read_exact(&mut [0]).unwrap();
                 // SAFETY: ends the process at once.

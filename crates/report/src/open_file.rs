@@ -11,9 +11,9 @@ use std::path::{Component, Path, PathBuf};
 
 /// `O_NOFOLLOW`. The standard library sets `O_CLOEXEC`.
 #[cfg(any(target_arch = "aarch64", target_arch = "arm"))]
-const NO_FOLLOW: i32 = 0o100000;
+pub(crate) const NO_FOLLOW: i32 = 0o100000;
 #[cfg(not(any(target_arch = "aarch64", target_arch = "arm")))]
-const NO_FOLLOW: i32 = 0o400000;
+pub(crate) const NO_FOLLOW: i32 = 0o400000;
 
 /// Opens or creates a file to append to.
 ///

@@ -5,10 +5,15 @@
 use std::env;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Once;
 
+use crate::open_file::NO_FOLLOW;
 use crate::phrase::printable;
+
+/// `O_NONBLOCK`.
+const NO_WAIT: i32 = 0o4000;
 
 /// The folder of `cuguard run`, in a process of it.
 pub(crate) const FOLDER: &str = "CUGUARD_RUN";
@@ -22,7 +27,7 @@ pub fn note_crate() {
         return;
     };
     let process = std::process::id();
-    // The command may have ended, and removed the folder.
+    // The folder may be removed.
     let note = |record: &str| drop(append(Path::new(&folder), record));
     USED.call_once(|| note(&format!("crate\t{process}\n")));
     if let Some(path) = cuguard_recording::path() {
@@ -33,10 +38,12 @@ pub fn note_crate() {
     }
 }
 
-/// In one piece: other processes append, too. The audit library has created the file.
+/// In one piece: other processes append, too. The audit library has created the file. The command may have ended, and
+/// another user have created the folder again: neither is a link followed, nor is the reader of a pipe waited for.
 fn append(folder: &Path, records: &str) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .append(true)
+        .custom_flags(NO_FOLLOW | NO_WAIT)
         .open(folder.join("records"))?;
     file.write_all(records.as_bytes())
 }

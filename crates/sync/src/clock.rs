@@ -5,8 +5,9 @@
 //! if the clock source cannot be read, the clock is `Instant`.
 //!
 //! The counter has 64 bits and lasts for more than a century. It may count while the machine is suspended,
-//! which `Instant` does not: ages are larger by that. Only ages in reports and the order of equal resources
-//! at teardown depend on the clock, so a wrong counter is never unsound.
+//! which `Instant` does not: ages are larger by that. Only ages in reports, the order of equal resources at
+//! teardown, and whether a record is still the one that a search was for depend on the clock, so a wrong
+//! counter is never unsound.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -57,9 +57,8 @@ pub(crate) fn search_early() {
 
 /// Searches for the records that the early search does not cover, if there are any.
 fn find(early: Option<&Early>) -> (Fates, Option<Search>) {
-    let is_known = |key: &Key, record: &Record| {
-        early.is_some_and(|e| e.fates.get(key, record.created()).is_some())
-    };
+    let is_known =
+        |key: &Key, record: &Record| early.is_some_and(|e| e.fates.get(key, record).is_some());
     let targets = Targets::of(state::registry(), is_known);
     let outcome = (!targets.list.is_empty()).then(|| search(&targets.list, Limits::default()));
     let fates = targets.fates(outcome.as_ref());
@@ -94,10 +93,8 @@ pub(crate) fn make(
     let (fates, mut search) = find(early.as_ref());
     let fate = |key: &Key, record: &Record| {
         let early = early.as_ref();
-        let early = early.and_then(|early| early.fates.get(key, record.created()));
-        early
-            .or_else(|| fates.get(key, record.created()))
-            .unwrap_or_default()
+        let early = early.and_then(|early| early.fates.get(key, record));
+        early.or_else(|| fates.get(key, record)).unwrap_or_default()
     };
     let snapshot = registry.snapshot_with(ContextInfo::default(), fate);
     if let Some(early) = &early {
@@ -120,7 +117,7 @@ pub(crate) fn make_live(
         true => find(None),
         false => (Fates::default(), None),
     };
-    let fate = |key: &Key, record: &Record| fates.get(key, record.created()).unwrap_or_default();
+    let fate = |key: &Key, record: &Record| fates.get(key, record).unwrap_or_default();
     let snapshot = state::registry().snapshot_with(ContextInfo::default(), fate);
     render(&process(snapshot, DUMP, failure, search, None), settings)
 }

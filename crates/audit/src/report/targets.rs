@@ -4,7 +4,6 @@
 //! range is reachable if the range is: a program that has the first address of the range has the others.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
 
 use cuguard_registry::{Fate, Key, Kind, Record, Registry};
 
@@ -16,9 +15,10 @@ use crate::state::mappings;
 struct Known {
     fate: Fate,
     /// The number of the place where the address was found.
-    place: Option<usize>,
-    /// When the record was created. Threads run on after the search: one may free the address, and another be handed it.
-    created: Duration,
+    place: Option<u32>,
+    /// When the record was created, in nanoseconds. Threads run on after the search: one may free the address, and another be
+    /// handed it.
+    created: u64,
 }
 
 /// What becomes of each record.
@@ -32,11 +32,18 @@ pub(super) struct Fates {
 
 impl Fates {
     /// The fate of a record, and where its address was found. A record that is newer than the search has none.
-    pub(super) fn get(&self, key: &Key, created: Duration) -> Option<(Fate, Option<&str>)> {
+    pub(super) fn get(&self, key: &Key, record: &Record) -> Option<(Fate, Option<&str>)> {
         let known = self.of.get(key)?;
-        let place = known.place.and_then(|place| self.places.get(place));
-        (known.created == created).then_some((known.fate, place.map(String::as_str)))
+        let place = known
+            .place
+            .and_then(|place| self.places.get(place as usize));
+        (known.created == created(record)).then_some((known.fate, place.map(String::as_str)))
     }
+}
+
+/// When a record was created, in nanoseconds.
+fn created(record: &Record) -> u64 {
+    u64::try_from(record.created().as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Which targets lead to a record.
@@ -60,7 +67,7 @@ impl FoundBy {
 pub(super) struct Targets {
     pub(super) list: Vec<Target>,
     /// Which of them lead to each record, and when it was created.
-    of: Vec<(Key, Duration, FoundBy)>,
+    of: Vec<(Key, u64, FoundBy)>,
 }
 
 impl Targets {
@@ -83,7 +90,7 @@ impl Targets {
                 ranges.insert(key.address, (record.bytes(), index));
                 targets
                     .of
-                    .push((*key, record.created(), FoundBy::One(index)));
+                    .push((*key, created(record), FoundBy::One(index)));
             }
         }
         let around = |address: u64| {
@@ -115,7 +122,7 @@ impl Targets {
                 }
                 _ => FoundBy::One(targets.add(key.address, 0)),
             };
-            targets.of.push((*key, record.created(), found_by));
+            targets.of.push((*key, created(record), found_by));
         }
         targets
     }
@@ -143,7 +150,7 @@ impl Targets {
         let mut number = |place: String| {
             *numbers.entry(place).or_insert_with_key(|place: &String| {
                 fates.places.push(place.clone());
-                fates.places.len() - 1
+                u32::try_from(fates.places.len() - 1).unwrap_or(u32::MAX)
             })
         };
         fates.of.reserve(self.of.len());
@@ -225,9 +232,11 @@ mod tests {
     fn fates(registry: &Registry, found: &[u64], all_searched: bool) -> Vec<(Kind, Fate)> {
         let targets = Targets::of(registry, |_, _| false);
         let fates = find(&targets, found, all_searched);
-        let fate = |key: &Key, created| fates.get(key, created).expect("it is searched for").0;
-        let all = targets.of.iter();
-        let mut all: Vec<_> = all.map(|(k, at, _)| (k.kind, fate(k, *at))).collect();
+        let mut all = Vec::new();
+        registry.for_each(|key, record| {
+            let (fate, _) = fates.get(key, record).expect("it was searched for");
+            all.push((key.kind, fate));
+        });
         all.sort_unstable();
         all
     }
@@ -242,7 +251,7 @@ mod tests {
         let after = registry(&[(Kind::Device, 0x1000, 16)]);
         let get = |registry: &Registry| {
             let mut fate = None;
-            registry.for_each(|key, record| fate = fates.get(key, record.created()));
+            registry.for_each(|key, record| fate = fates.get(key, record));
             fate
         };
         assert_eq!(get(&before), Some((Fate::Lost, None)));

@@ -150,7 +150,6 @@ fn print(text: &str) {
 
 fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode, Failure> {
     let words = words::compose(options, environment.as_deref())?;
-    words.check_folder()?;
     let (name, arguments) = options.program.split_first().ok_or(Failure::NoProgram)?;
     let file = program::find(name)?;
     program::check(&file)?;

@@ -20,8 +20,6 @@ pub(super) struct Words {
     file: Option<PathBuf>,
     /// The file of the recording, if its name does not depend on the process.
     recording: Option<PathBuf>,
-    /// The name of the file of reports or of the recording, with its `%`.
-    pattern: Option<PathBuf>,
 }
 
 /// Words for the format, which `--report` and `--output` replace.
@@ -115,17 +113,15 @@ pub(super) fn compose(options: &Options, environment: Option<&OsStr>) -> Result<
     }
     let shared = (settings.file_of(1, 0) == settings.file_of(2, 0)).then(|| settings.file_of(1, 0));
     let file = shared.flatten();
-    let pattern = words.iter().find(|word| name(word) == "file");
+    // The last one counts.
+    let pattern = words.iter().rev().find(|word| name(word) == "file");
     let depends = pattern.is_none_or(|pattern| pattern.replace("%%", "").contains("%p"));
     let recording = settings.recording_file().filter(|_| !depends);
-    let pattern = pattern.and_then(|word| word.split_once('='));
-    let pattern = pattern.map(|(_, name)| PathBuf::from(name));
     Ok(Words {
         text,
         settings,
         file,
         recording,
-        pattern,
     })
 }
 
@@ -235,27 +231,6 @@ impl Words {
 
     pub(super) fn settings(&self) -> &ReportSettings {
         &self.settings
-    }
-
-    /// Checks that the folder of the file exists: nobody creates it, and no process could write.
-    pub(super) fn check_folder(&self) -> Result<(), Failure> {
-        let Some(path) = &self.pattern else {
-            return Ok(());
-        };
-        let folder = path.parent().unwrap_or(Path::new("/"));
-        // Its name may depend on the process.
-        if folder.to_string_lossy().contains('%') || folder.is_dir() {
-            return Ok(());
-        }
-        let path = path.clone();
-        let why = match folder.exists() {
-            true => format!("{} is no folder", folder.display()),
-            false => format!("the folder {} does not exist", folder.display()),
-        };
-        Err(match self.settings.recording_file() {
-            Some(_) => Failure::Record { path, why },
-            None => Failure::Output { path, why },
-        })
     }
 
     /// Removes the recording of an earlier run, and checks that a file can be created in its place. Nothing but a recording is

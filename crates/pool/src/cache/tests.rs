@@ -311,11 +311,10 @@ fn threads_hand_blocks_to_each_other() {
             }
         });
         // The scope itself does not wait until the threads' caches are dropped.
-        workers
-            .into_iter()
-            .for_each(|worker| worker.join().unwrap());
+        let results: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         over.store(true, Ordering::Relaxed);
         flushing.join().unwrap();
+        results.into_iter().for_each(|result| result.unwrap());
     });
     assert!(owned.lock().unwrap().is_empty());
     caches.flush();
