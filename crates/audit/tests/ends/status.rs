@@ -1,6 +1,7 @@
 //! The exit status of every end, and its one report.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::program::{
@@ -113,6 +114,27 @@ __attribute__((constructor)) static void construct(void) { exit(28); }\n";
     }
 }
 
+/// The bytes that are lost at this end of a program that leaks 1 MiB.
+#[track_caller]
+fn lost_bytes(program: &Path, end: &str) -> serde_json::Value {
+    let output = command(program, end)
+        .arg("+leak")
+        .output()
+        .expect("it runs");
+    let stderr = text(&output.stderr);
+    let reports: Vec<_> = stderr
+        .lines()
+        .filter(|line| line.starts_with('{'))
+        .collect();
+    let [report] = reports[..] else {
+        panic!("{end}: {stderr}")
+    };
+    let report: serde_json::Value = serde_json::from_str(report).expect("JSON");
+    let cut_short = &report["search"]["cut_short"];
+    assert!(cut_short.is_null(), "{end}: {report}");
+    report["lost"]["bytes"].clone()
+}
+
 /// What is lost is lost at every end: nothing that this library does with an address counts as the program's.
 #[test]
 fn a_leak_is_lost_at_every_end() {
@@ -136,25 +158,12 @@ fn a_leak_is_lost_at_every_end() {
         "_exit while exiting",
         "SIGTERM while exiting",
     ] {
-        let output = command(program, end)
-            .arg("+leak")
-            .output()
-            .expect("it runs");
-        let stderr = text(&output.stderr);
-        let reports: Vec<_> = stderr
-            .lines()
-            .filter(|line| line.starts_with('{'))
-            .collect();
-        let [report] = reports[..] else {
-            panic!("{end}: {stderr}")
-        };
-        let report: serde_json::Value = serde_json::from_str(report).expect("JSON");
-        assert_eq!(report["lost"]["bytes"], 1 << 20, "{end}: {report}");
-        assert_eq!(
-            report["search"]["cut_short"],
-            serde_json::Value::Null,
-            "{end}: {report}"
-        );
+        // A thread that is stopped inside the driver may have the address of a block that is not its own in a register,
+        // where a caller's value may be as well: the block counts as reachable then.
+        let attempts = if end.ends_with("with threads") { 5 } else { 1 };
+        let mut lost = (0..attempts).map(|_| lost_bytes(program, end));
+        let lost = lost.find(|lost| *lost != 0);
+        assert_eq!(lost, Some((1 << 20).into()), "{end}");
     }
 }
 
