@@ -215,23 +215,31 @@ fn a_recording_without_allocations_is_refused() {
     assert!(!stderr.contains("level counts"), "{stderr}");
 }
 
+/// Runs the program under `cuguard run`, and returns what is on standard error. `None` where there is no audit library.
+fn run_audited(options: &[&str], part: &str) -> Option<String> {
+    let own = std::env::current_exe().expect("this program has a file");
+    let mut command = support::cuguard("sim", &["run"]);
+    command.args(options).arg("--").arg(own);
+    command.args(["program", "--exact", "--nocapture"]);
+    let output = command.env(CHILD, part).output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    if stderr.contains("this build of cuguard has no audit library") {
+        println!("not run: {stderr}");
+        return None;
+    }
+    assert!(output.status.success(), "{stderr}");
+    Some(stderr)
+}
+
 /// The audit library does not see the simulated GPU of a program that uses the crate.
 #[test]
 fn a_run_that_is_recorded_used_cuda() {
     let folder = Folder::new("run");
-    let own = std::env::current_exe().expect("this program has a file");
     for name in ["run.cgr", "run-%p.cgr"] {
         let file = folder.path(name);
-        let mut command = support::cuguard("sim", &["run", "--record", &file, "--"]);
-        command
-            .arg(&own)
-            .args(["program", "--exact", "--nocapture"]);
-        let output = command.env(CHILD, "many").output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        if stderr.contains("this build of cuguard has no audit library") {
-            return println!("not run: {stderr}");
-        }
-        assert!(output.status.success(), "{stderr}");
+        let Some(stderr) = run_audited(&["--record", &file], "many") else {
+            return;
+        };
         assert!(!stderr.contains("no process used CUDA"), "{stderr}");
         let mut files = stderr
             .lines()
@@ -245,17 +253,9 @@ fn a_run_that_is_recorded_used_cuda() {
 
 #[test]
 fn a_run_with_a_report_of_the_crate_used_cuda() {
-    let own = std::env::current_exe().expect("this program has a file");
-    let mut command = support::cuguard("sim", &["run", "--"]);
-    command
-        .arg(&own)
-        .args(["program", "--exact", "--nocapture"]);
-    let output = command.env(CHILD, "leaks").output().unwrap();
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    if stderr.contains("this build of cuguard has no audit library") {
-        return println!("not run: {stderr}");
-    }
-    assert!(output.status.success(), "{stderr}");
+    let Some(stderr) = run_audited(&[], "leaks") else {
+        return;
+    };
     assert!(stderr.contains("leaked 800 KiB"), "{stderr}");
     assert!(!stderr.contains("cuguard run: "), "{stderr}");
 }
