@@ -21,6 +21,12 @@ const LEN: usize = 10_000;
 /// Runs a scope with a copy in flight, on a driver that refuses these functions from then on. The
 /// copy is done when the scope ends.
 fn with_refused(functions: &[&str], panics: bool) -> Result<Result<()>> {
+    let faults = functions.iter().map(|name| Fault::nth_call_of(*name, 1));
+    with_faults(faults.map(Fault::sticky).collect(), panics)
+}
+
+/// The same with these faults.
+fn with_faults(faults: Vec<Fault>, panics: bool) -> Result<Result<()>> {
     let context = context()?;
     let stream = Stream::new(&context)?;
     let buffer = DeviceBuffer::from_slice(&context, &[7_u8; LEN])?;
@@ -30,8 +36,8 @@ fn with_refused(functions: &[&str], panics: bool) -> Result<Result<()>> {
     let result = catch_unwind(AssertUnwindSafe(|| {
         stream.scope(|s| {
             s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
-            for function in functions {
-                sim::inject(Fault::nth_call_of(*function, 1).sticky()).unwrap();
+            for fault in faults {
+                sim::inject(fault).unwrap();
             }
             opener = Some(gate.open_later());
             if panics {
@@ -54,10 +60,11 @@ fn a_refused_wait_leaves_nothing_in_flight() -> Result<()> {
     if !simulated("a_refused_wait_leaves_nothing_in_flight") {
         return Ok(());
     }
-    let refusals: [&[&str]; 3] = [
+    let refusals: [&[&str]; 4] = [
         &["cuStreamSynchronize"],
         &["cuStreamSynchronize", "cuCtxSynchronize"],
         &["cuStreamSynchronize", "cuStreamQuery"],
+        &WAITS,
     ];
     for functions in refusals {
         let error = with_refused(functions, false)?.unwrap_err();
@@ -79,6 +86,35 @@ fn a_refused_wait_leaves_nothing_in_flight() -> Result<()> {
     sim::clear_faults();
     assert_eq!(result.unwrap_err().code(), Some(CUresult::UNKNOWN));
     assert!(stream.is_idle()?);
+    Ok(())
+}
+
+/// The functions that wait for a stream, or query it.
+const WAITS: [&str; 3] = ["cuStreamSynchronize", "cuCtxSynchronize", "cuStreamQuery"];
+
+/// An error that the driver cannot explain, however often it returns it, does not mean that the device has stopped. One
+/// that means a dead context is true on a driver.
+#[test]
+fn no_error_ends_a_scope_whose_work_is_in_flight() -> Result<()> {
+    let _turn = turn();
+    if !simulated("no_error_ends_a_scope_whose_work_is_in_flight") {
+        return Ok(());
+    }
+    let functions = WAITS.into_iter().chain(["cuEventRecord"]);
+    let unknown = functions.flat_map(|name| (1..40).map(move |n| Fault::nth_call_of(name, n)));
+    let error = with_faults(unknown.collect(), false)?.unwrap_err();
+    assert_eq!(error.code(), Some(CUresult::UNKNOWN));
+    let dead = [
+        CUresult::CONTEXT_IS_DESTROYED,
+        CUresult::INVALID_HANDLE,
+        CUresult::LAUNCH_FAILED,
+    ];
+    for code in dead {
+        let functions = WAITS.into_iter().chain(["cuEventSynchronize"]);
+        let faults = functions.map(|name| Fault::nth_call_of(name, 1).returning(code).sticky());
+        let error = with_faults(faults.collect(), false)?.unwrap_err();
+        assert_eq!(error.code(), Some(code));
+    }
     Ok(())
 }
 

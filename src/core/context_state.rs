@@ -400,6 +400,10 @@ impl ContextState {
 }
 
 impl Entered<'_> {
+    pub(super) fn state(&self) -> &ContextState {
+        self.state
+    }
+
     /// The public function that the program called.
     pub(crate) fn operation(&self) -> &'static str {
         self.operation

@@ -6,6 +6,7 @@ use std::mem::ManuallyDrop;
 use cuguard_sync::process;
 
 use super::owned_resource::{OwnedResource, Released};
+use super::page_locked;
 use crate::error::{Error, Result};
 
 /// A block of the global allocator, without values to drop.
@@ -49,6 +50,8 @@ pub(crate) fn release(
     memory: Option<HostMemory>,
     operation: &'static str,
 ) -> Result<()> {
+    // Nothing refers to the memory any more.
+    page_locked::remove(owned.address());
     let result = match owned.release(operation) {
         Released::Done(result) => result,
         Released::NotPermitted(error) => {

@@ -44,6 +44,7 @@ mod open_context;
 pub(crate) mod open_contexts;
 mod owned_resource;
 mod owner;
+pub(crate) mod page_locked;
 pub(crate) mod peer_access;
 mod peer_streams;
 mod policy;

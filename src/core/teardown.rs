@@ -15,8 +15,8 @@ use cuguard_sync::process;
 use super::captures::Captures;
 use super::context_state::{ContextState, Source, failed_call, this_thread};
 use super::handle_list::{destroy_event, record_event};
-use super::wait::{WaitFailures, is_dead};
-use super::{deferred, free, peer_access};
+use super::wait::WaitFailures;
+use super::{deferred, free, page_locked, peer_access};
 use crate::error::{Error, Result};
 
 impl ContextState {
@@ -149,7 +149,8 @@ impl ContextState {
             }
             // SAFETY: queries the default stream of the current context.
             let query = unsafe { stream::query(CUstream::NULL) };
-            let is_dead = is_dead(error.code) && query.is_err_and(|error| is_dead(error.code));
+            let is_dead =
+                error.code.ends_all_work() && query.is_err_and(|error| error.code.ends_all_work());
             dead = if is_dead { dead + 1 } else { 0 };
             self.device_idle
                 .store(dead == WaitFailures::ATTEMPTS, Ordering::Release);
@@ -229,6 +230,7 @@ impl ContextState {
             }
             match freed {
                 Ok(()) if matches!(key.kind, Kind::Pinned | Kind::Registered) => {
+                    page_locked::remove(key.address);
                     self.unregistered.add(key.address);
                 }
                 Ok(()) => {}
@@ -301,6 +303,7 @@ impl ContextState {
                 // SAFETY: the builder created it or took ownership of it, and the gate is closed.
                 let destroyed = unsafe { context::destroy(self.context) };
                 if destroyed.is_ok() {
+                    page_locked::remove_all_of(self);
                     self.unregistered.add_all();
                     // Its work is destroyed with it.
                     self.device_idle.store(true, Ordering::Release);

@@ -3,29 +3,13 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use cuguard_driver::result::{context, stream};
-use cuguard_driver::sys::{CUresult, CUstream};
+use cuguard_driver::result::{self, context, event, stream};
+use cuguard_driver::sys::{CUresult, CUstream, flags};
 use cuguard_sync::process;
 
 use super::context_state::Entered;
+use super::handle_list::destroy_event;
 use crate::error::Result;
-
-/// Whether a code means that the context is unusable, so that no work runs in it.
-pub(crate) fn is_dead(code: CUresult) -> bool {
-    code.breaks_context()
-        || matches!(
-            code,
-            // Other code destroyed the context, or reset the device.
-            CUresult::CONTEXT_IS_DESTROYED
-                | CUresult::INVALID_CONTEXT
-                | CUresult::INVALID_HANDLE
-                // The driver has shut down, or this is a forked child.
-                | CUresult::DEINITIALIZED
-                | CUresult::NOT_INITIALIZED
-                // Returned where the device itself is lost.
-                | CUresult::UNKNOWN
-        )
-}
 
 /// Counts the failures of one wait.
 #[derive(Debug, Default)]
@@ -49,7 +33,7 @@ impl WaitFailures {
         if codes.contains(&CUresult::NOT_READY) {
             // The device works.
             *self = Self::default();
-        } else if codes.iter().all(|code| is_dead(*code)) {
+        } else if codes.iter().all(|code| code.ends_all_work()) {
             self.dead += 1;
         } else {
             self.dead = 0;
@@ -119,11 +103,24 @@ pub(crate) fn wait_until_idle_or_dead(
             Ok(false) => CUresult::NOT_READY,
             Err(error) => error.code,
         };
-        let codes = [of_stream.code, of_context.code, of_query];
+        let Err(of_event) = wait_for_event(entered, handle) else {
+            return (first, true);
+        };
+        let codes = [of_stream.code, of_context.code, of_query, of_event.code];
         if failures.is_dead_after(entered.operation(), &codes) {
             return (first, false);
         }
     }
+}
+
+/// Waits for an event that it records in the stream: for a driver that fails to wait for the stream itself.
+fn wait_for_event(entered: &Entered<'_>, handle: CUstream) -> result::Result {
+    let event = event::create(flags::EVENT_DISABLE_TIMING)?;
+    // SAFETY: the event was created above, in the current context, which is that of the stream.
+    let waited = unsafe { event::record(event, handle).and_then(|()| event::synchronize(event)) };
+    // SAFETY: as above; no other reference exists. The driver keeps what waits for it.
+    let destroyed = unsafe { destroy_event(entered.state(), event) };
+    waited.and(destroyed)
 }
 
 #[cfg(test)]
@@ -134,6 +131,19 @@ mod tests {
     use cuguard_driver::sys::CUresult;
 
     use super::WaitFailures;
+
+    /// An error that the driver cannot explain does not mean that the device has stopped.
+    #[test]
+    fn unknown_is_not_dead() {
+        let mut failures = WaitFailures::default();
+        for _ in 0..2 * WaitFailures::ATTEMPTS {
+            assert!(!failures.is_dead_after("a wait", &[CUresult::UNKNOWN; 4]));
+        }
+        for attempt in 1..=WaitFailures::ATTEMPTS {
+            let is_dead = failures.is_dead_after("a wait", &[CUresult::CONTEXT_IS_DESTROYED; 4]);
+            assert_eq!(is_dead, attempt == WaitFailures::ATTEMPTS);
+        }
+    }
 
     /// In a child process, which is aborted.
     #[test]

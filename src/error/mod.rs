@@ -67,6 +67,18 @@ pub enum Error {
         operation: &'static str,
     },
 
+    /// Page-locked host memory belongs to another context, which was closed, or is being closed. Contexts are numbered from
+    /// 1, as in reports.
+    #[error(
+        "{operation}: the page-locked host memory belongs to context {context}, which was closed"
+    )]
+    HostContextClosed {
+        /// The function that was called.
+        operation: &'static str,
+        /// The number of the context that the memory belongs to.
+        context: u64,
+    },
+
     /// The process is exiting, or is a fork of one that uses the driver: the driver is no longer called.
     #[error("{operation}: the process is ending, or was forked from one that uses the driver")]
     ProcessEnding {

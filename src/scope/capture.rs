@@ -19,7 +19,7 @@ use super::bound::{DeviceMut, DeviceRef};
 use super::end::ScopeEnd;
 use crate::core::host_call::GraphCalls;
 use crate::core::lock::lock;
-use crate::core::{OwnedResource, StreamState, free};
+use crate::core::{ContextState, OwnedResource, StreamState, free};
 use crate::error::{Error, Result};
 use crate::guards::{
     Exported, Graph, GraphExec, GraphMemory, GraphMemoryMut, GraphParts, GraphRange, Stream,
@@ -37,6 +37,8 @@ pub(crate) struct Capture {
     /// Whether there was any, once the capture has ended.
     allocates: bool,
     memory: Mutex<Vec<GraphRange>>,
+    /// Other contexts that have page-locked host memory of the graph.
+    host_contexts: Mutex<Vec<Arc<ContextState>>>,
     /// For a recapture: the memory of the executable.
     reusable: Vec<GraphRange>,
     /// Of that, what this capture has bound.
@@ -50,6 +52,7 @@ impl Capture {
             scratch: Mutex::default(),
             allocates: false,
             memory: Mutex::default(),
+            host_contexts: Mutex::default(),
             reusable,
             reused: Mutex::default(),
         }
@@ -58,6 +61,14 @@ impl Capture {
     /// Records memory that the graph keeps borrowed.
     pub(crate) fn add_memory(&self, range: GraphRange) {
         lock(&self.memory).push(range);
+    }
+
+    /// Records another context that has page-locked host memory of the graph.
+    pub(super) fn add_host_context(&self, state: &Arc<ContextState>) {
+        let mut contexts = lock(&self.host_contexts);
+        if !contexts.iter().any(|known| Arc::ptr_eq(known, state)) {
+            contexts.push(state.clone());
+        }
     }
 }
 
@@ -210,6 +221,7 @@ where
         calls,
         allocates: capture.allocates,
         memory: super::end::take(&mut capture.memory),
+        host_contexts: super::end::take(&mut capture.host_contexts),
     };
     Ok((Graph::new(owned, parts), value))
 }

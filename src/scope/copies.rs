@@ -1,15 +1,40 @@
 //! Copies within a scope. All take the destination first.
 
-use cuguard_driver::result::copy;
+use std::ffi::c_void;
+
+use cuguard_driver::result::{self, copy};
+use cuguard_driver::sys::CUstream;
 use cust::memory::DeviceCopy;
 
 use super::{DeviceMut, DeviceRef, HostMut, HostRef, Scope};
+use crate::core::page_locked;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
 use crate::guards::check_len;
 
 impl<'scope> Scope<'scope, '_> {
+    /// Enqueues a copy from or to host memory. If another context has page-locked that memory, its teardown waits for this
+    /// scope; in a capture, the graph fails to launch once that context is closed.
+    fn enqueue_with_host(
+        &self,
+        operation: &'static str,
+        memory: *const c_void,
+        bytes: usize,
+        call: impl FnOnce(CUstream) -> result::Result,
+    ) -> Result<()> {
+        let user = self.core().state();
+        page_locked::with_owner(operation, user, memory, |owner| {
+            if let Some(owner) = owner {
+                match &self.end.capture {
+                    Some(capture) => capture.add_host_context(owner),
+                    None => self.end.keep_peer(owner),
+                }
+            }
+            self.enqueue(operation, bytes, call)
+        })
+    }
+
     /// Copies from the host to the device.
     ///
     /// ```
@@ -39,7 +64,7 @@ impl<'scope> Scope<'scope, '_> {
             ("the destination", to.len()),
         )?;
         let (to, from, bytes) = (*to.address(), from.as_ptr().cast(), to.bytes());
-        self.enqueue(OPERATION, bytes, |stream| {
+        self.enqueue_with_host(OPERATION, from, bytes, |stream| {
             // SAFETY: both sides have this many bytes and are borrowed until the stream is idle.
             unsafe { copy::htod_async(to, from, bytes, stream) }
         })
@@ -75,7 +100,7 @@ impl<'scope> Scope<'scope, '_> {
             ("the source", from.len()),
         )?;
         let (from, to, bytes) = (*from.address(), to.as_mut_ptr().cast(), from.bytes());
-        self.enqueue(OPERATION, bytes, |stream| {
+        self.enqueue_with_host(OPERATION, to, bytes, |stream| {
             // SAFETY: both sides have this many bytes and are borrowed until the stream is idle. Device memory holds only
             // valid values.
             unsafe { copy::dtoh_async(to, from, bytes, stream) }

@@ -3,10 +3,11 @@
 //! [`Stream::scope`](crate::Stream::scope) is sound because of this, so it must not give up on a device that is still
 //! working:
 //!
-//! - It synchronizes with the stream. If that fails, with the whole context; if that fails too, it queries the stream
-//!   until it is idle. Each of these shows that the work is done, whatever failed before.
+//! - It synchronizes with the stream. If that fails, with the whole context; if that fails too, it queries the stream, and
+//!   waits for an event in it. Each of these shows that the work is done, whatever failed before.
 //! - If all of them fail repeatedly with errors that mean an unusable context, nothing is in flight: that is the state
 //!   after a fault on the device, or after other code destroyed the context; the driver has stopped all of its work.
+//!   `CUDA_ERROR_UNKNOWN` is not among these errors.
 //! - As long as they fail with any other error, they are retried. After 20 seconds the process is aborted: the
 //!   device may still write, and it would write to memory that is used for other things.
 //! - If the context was closed within the scope, teardown has waited for the device. Where it could not (the context
@@ -75,10 +76,12 @@ impl ScopeEnd {
     }
 
     /// Lets the teardown of another context wait for this scope.
-    pub(crate) fn keep_peer(&self, state: &Arc<ContextState>, new: impl FnOnce() -> PeerUse) {
+    ///
+    /// The caller is inside the gate of that context.
+    pub(crate) fn keep_peer(&self, state: &Arc<ContextState>) {
         let mut peers = lock(&self.peers);
         if !peers.iter().any(|peer| peer.is_of(state)) {
-            peers.push(new());
+            peers.push(PeerUse::new(state, &self.core));
         }
     }
 

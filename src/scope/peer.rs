@@ -13,7 +13,7 @@ use cust::memory::{DeviceCopy, DevicePointer};
 use super::bindable::BindableMemory;
 use super::bound::Brand;
 use super::{Bindable, BindableMut, DeviceMut, DeviceRef, Scope};
-use crate::core::{ContextState, PeerUse};
+use crate::core::ContextState;
 use crate::error::{Error, Result};
 use crate::guards::check_len;
 
@@ -151,7 +151,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             });
         }
         let entered = state.enter(operation)?;
-        self.end.keep_peer(state, || PeerUse::new(state, core));
+        self.end.keep_peer(state);
         if let Some(home) = memory.home {
             // It must be allocated, and cleared, before it is used here.
             core.order_after_peer(operation, home)?;

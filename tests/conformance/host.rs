@@ -23,6 +23,11 @@ impl Gate {
         (Gate(open), result)
     }
 
+    /// Whether it has opened by itself, because nothing else opened it.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
     /// Unblocks the stream.
     pub(crate) fn open(self) {}
 }
@@ -41,6 +46,7 @@ extern "C" fn wait_for_gate(data: *mut c_void) {
     while !open.load(Ordering::Acquire) && Instant::now() < limit {
         std::thread::sleep(Duration::from_millis(1));
     }
+    open.store(true, Ordering::Release);
 }
 
 /// A host function that takes [`SLEEP`].

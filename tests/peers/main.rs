@@ -6,6 +6,7 @@ mod access_teardown;
 mod copies;
 #[path = "../support/gate.rs"]
 mod gate;
+mod page_locked;
 #[path = "../support/mod.rs"]
 mod support;
 

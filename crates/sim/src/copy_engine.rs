@@ -4,7 +4,7 @@
 //! fail. A driver in that state cannot report that work is complete, so no work may execute any
 //! more.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};
 
 use cuguard_sys::CUresult;
@@ -15,16 +15,21 @@ use crate::result::DriverResult;
 static STOPPED: AtomicU32 = AtomicU32::new(CUresult::SUCCESS.0);
 /// The code of [`set_sticky_error`]; `CUDA_SUCCESS` for none.
 static STICKY: AtomicU32 = AtomicU32::new(CUresult::SUCCESS.0);
+/// Counts the stops. Work that was submitted before the last one never executes, also once the engines are restarted.
+static STOPS: AtomicU64 = AtomicU64::new(0);
 /// Held for reading while work executes.
 static EXECUTING: RwLock<()> = RwLock::new(());
 
-/// Executes work that accesses memory, unless the engines are stopped.
-pub(crate) fn run(work: impl FnOnce()) {
-    let executing = EXECUTING.read().unwrap_or_else(PoisonError::into_inner);
-    if stopped().is_success() {
-        work();
+/// Work that accesses memory, submitted now. It executes unless the engines are stopped before.
+pub(crate) fn work(work: impl FnOnce() + Send) -> impl FnOnce() + Send {
+    let submitted = STOPS.load(Ordering::Acquire);
+    move || {
+        let executing = EXECUTING.read().unwrap_or_else(PoisonError::into_inner);
+        if stopped().is_success() && STOPS.load(Ordering::Acquire) == submitted {
+            work();
+        }
+        drop(executing);
     }
-    drop(executing);
 }
 
 /// Why the engines stopped, `CUDA_SUCCESS` while they run. Work that was submitted to stopped
@@ -36,6 +41,7 @@ pub(crate) fn stopped() -> CUresult {
 /// Stops the engines. No work accesses memory once this returns.
 pub(crate) fn stop(code: CUresult) {
     STOPPED.store(code.0, Ordering::Release);
+    STOPS.fetch_add(1, Ordering::AcqRel);
     drop(EXECUTING.write().unwrap_or_else(PoisonError::into_inner));
 }
 

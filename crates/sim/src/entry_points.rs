@@ -28,25 +28,31 @@ pub use not_simulated::*;
 
 /// What is common to all calls.
 fn call(function: Function, body: impl FnOnce() -> DriverResult) -> CUresult {
-    if let Err(code) = admit(function) {
-        return code;
-    }
-    match misuse::in_call(function, body) {
+    let fault = match admit(function) {
+        Ok(fault) => fault,
+        Err(code) => return code,
+    };
+    match (misuse::in_call(function, body), fault) {
+        // A fault that would say that nothing is in flight.
+        (Err(CUresult::NOT_READY), Some(_)) => CUresult::NOT_READY,
+        (_, Some(code)) => code,
         // The device may have stopped after the call was admitted.
-        Ok(()) if function.confirms_completion() => copy_engine::stopped(),
-        Ok(()) => CUresult::SUCCESS,
-        Err(code) => {
+        (Ok(()), None) if function.confirms_completion() => copy_engine::stopped(),
+        (Ok(()), None) => CUresult::SUCCESS,
+        (Err(code), None) => {
             trace::failed(function);
             code
         }
     }
 }
 
-/// Fails where the driver's state does not allow a call.
-fn admit(function: Function) -> DriverResult {
+/// Fails where the driver's state does not allow a call. Returns the code of a fault that the call is to fail with after it
+/// has waited.
+fn admit(function: Function) -> DriverResult<Option<CUresult>> {
     function.count_call();
+    let mut fault = None;
     if function.is_driver_query() {
-        return Ok(());
+        return Ok(fault);
     }
     if thread_state::in_host_function() {
         return Err(CUresult::NOT_PERMITTED);
@@ -56,10 +62,16 @@ fn admit(function: Function) -> DriverResult {
         return Err(CUresult::NOT_INITIALIZED);
     }
     if !function.allocates() {
-        fault::on_call(function)?;
+        match fault::on_call(function) {
+            // A driver that returns this has nothing in flight. Where a fault has not stopped the device, that is made true.
+            Err(code) if code.ends_all_work() && function.waits() && device_runs() => {
+                fault = Some(code);
+            }
+            result => result?,
+        }
     }
     if function == Function::cuInit {
-        return Ok(());
+        return Ok(fault);
     }
     if !process::is_running() {
         return Err(CUresult::NOT_INITIALIZED);
@@ -76,7 +88,11 @@ fn admit(function: Function) -> DriverResult {
     if state::any_capture() && function.is_unsafe_in_capture() {
         state::lock().check_unsafe_call()?;
     }
-    Ok(())
+    Ok(fault)
+}
+
+fn device_runs() -> bool {
+    copy_engine::stopped().is_success()
 }
 
 /// The implementations that the functions below call.

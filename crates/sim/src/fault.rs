@@ -70,13 +70,15 @@ impl Fault {
 
     /// The error that the failing call returns: by default `CUDA_ERROR_OUT_OF_MEMORY` for
     /// [`after_bytes`](Self::after_bytes) and `CUDA_ERROR_UNKNOWN` for the others.
+    ///
+    /// A code that means that [nothing is in flight](CUresult::ends_all_work) is returned by `cuStreamSynchronize` and its
+    /// like once the work is complete; until then, `cuStreamQuery` and its like return `CUDA_ERROR_NOT_READY`.
     pub fn returning(mut self, error: CUresult) -> Self {
         self.error = error;
         self
     }
 
-    /// Every later matching call fails too. If that is every call, the device stops: work in flight
-    /// does not complete.
+    /// Every later matching call fails too. If that is every call, the device stops: work in flight is never executed.
     pub fn sticky(mut self) -> Self {
         self.sticky = true;
         self

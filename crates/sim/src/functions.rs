@@ -85,9 +85,9 @@ impl Function {
         )
     }
 
-    /// Its success means that work is complete.
-    pub(crate) fn confirms_completion(self) -> bool {
-        let waits = matches!(
+    /// Waits for work, or reports whether it is complete.
+    pub(crate) fn waits(self) -> bool {
+        matches!(
             self,
             Self::cuCtxSynchronize
                 | Self::cuCtxSynchronize_v2
@@ -95,8 +95,12 @@ impl Function {
                 | Self::cuStreamQuery
                 | Self::cuEventSynchronize
                 | Self::cuEventQuery
-        );
-        waits || self.name().starts_with("cuMemcpy") || self.name().starts_with("cuMemset")
+        )
+    }
+
+    /// Its success means that work is complete.
+    pub(crate) fn confirms_completion(self) -> bool {
+        self.waits() || self.name().starts_with("cuMemcpy") || self.name().starts_with("cuMemset")
     }
 
     /// May wait for work of other streams, which a capture may prohibit. (Functions that are prohibited

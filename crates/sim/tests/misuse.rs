@@ -75,6 +75,97 @@ fn a_length_that_wraps() {
     assert!(line.contains("wrap"), "{line}");
 }
 
+/// A real driver does not wait for the copy, which then fails and breaks its context.
+#[test]
+fn page_locked_memory_that_another_context_uses() {
+    const TEST: &str = "page_locked_memory_that_another_context_uses";
+    if is_child() {
+        configure(Config::new().misuse(Misuse::Error)).unwrap();
+        let owner = create();
+        let mut memory = vec![0_u8; 4096];
+        let registered = memory.as_mut_ptr().cast();
+        ok(cu::cuMemHostRegister_v2(registered, 4096, 1));
+        let pinned = pinned(4096).cast();
+        let user = create();
+        let (source, stream) = (alloc(4096), stream());
+        for memory in [registered, pinned] {
+            let gate = Gate::close(stream);
+            ok(cu::cuMemcpyDtoHAsync_v2(memory, source, 4096, stream));
+            ok(cu::cuCtxSetCurrent(owner));
+            let end = || match memory == registered {
+                true => cu::cuMemHostUnregister(memory),
+                false => cu::cuMemFreeHost(memory),
+            };
+            assert_eq!(end(), CUresult::INVALID_VALUE);
+            gate.open();
+            ok(cu::cuStreamSynchronize(stream));
+            ok(end());
+            ok(cu::cuCtxSetCurrent(user));
+        }
+        let recorded = misuses();
+        assert_eq!(recorded.len(), 2);
+        for (line, call) in recorded
+            .iter()
+            .zip(["cuMemHostUnregister", "cuMemFreeHost"])
+        {
+            let start =
+                format!("{call}: work of another context uses the page-locked memory at 0x");
+            assert!(line.starts_with(&start), "{line}");
+        }
+        return;
+    }
+    let output = child(TEST);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+}
+
+/// A graph has the mapping of page-locked memory, which a real driver uses after it has ended.
+#[test]
+fn a_graph_that_copies_memory_which_is_unregistered() {
+    const TEST: &str = "a_graph_that_copies_memory_which_is_unregistered";
+    if is_child() {
+        configure(Config::new().misuse(Misuse::Error)).unwrap();
+        context();
+        let mut memory = vec![7_u8; 4096];
+        let host = memory.as_mut_ptr().cast();
+        ok(cu::cuMemHostRegister_v2(host, 4096, 1));
+        let (device, stream) = (alloc(4096), stream());
+        let relaxed = stream_capture_mode::RELAXED;
+        let capture = || {
+            let (mut graph, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
+            ok(cu::cuStreamBeginCapture_v2(stream, relaxed));
+            ok(cu::cuMemcpyHtoDAsync_v2(device, host, 4096, stream));
+            ok(cu::cuMemsetD8Async(device, 1, 10, stream));
+            ok(cu::cuStreamEndCapture(stream, &mut graph));
+            ok(cu::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+            (graph, exec)
+        };
+        let (_, exec) = capture();
+        ok(cu::cuGraphLaunch(exec, stream));
+        ok(cu::cuStreamSynchronize(stream));
+        ok(cu::cuMemHostUnregister(host));
+        let refused = cu::cuGraphLaunch(exec, stream);
+        assert_eq!(refused, CUresult::INVALID_VALUE);
+        let recorded = misuses();
+        assert_eq!(recorded.len(), 1, "{recorded:?}");
+        assert!(
+            recorded[0].starts_with("cuGraphLaunch: a graph is launched that copies host memory")
+        );
+        // Pageable memory can be copied, also by that graph once it is updated.
+        let (graph, pageable) = capture();
+        ok(cu::cuGraphLaunch(pageable, stream));
+        let mut info = CUgraphExecUpdateResultInfo::default();
+        ok(cu::cuGraphExecUpdate_v2(exec, graph, &mut info));
+        ok(cu::cuGraphLaunch(exec, stream));
+        ok(cu::cuStreamSynchronize(stream));
+        assert_eq!(misuses().len(), 1);
+        return;
+    }
+    let output = child(TEST);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+}
+
 #[test]
 fn with_misuse_as_an_error_the_process_goes_on() {
     if is_child() {

@@ -111,6 +111,29 @@ impl CUresult {
         )
     }
 
+    /// Whether the code means that no work of the context is in flight, and none will be: the context broke, other code
+    /// destroyed it or reset the device, the driver has shut down, or this is a forked child.
+    ///
+    /// `CUDA_ERROR_UNKNOWN` does not mean that.
+    ///
+    /// ```
+    /// # use cuguard_sys::CUresult;
+    /// assert!(CUresult::CONTEXT_IS_DESTROYED.ends_all_work());
+    /// assert!(!CUresult::UNKNOWN.ends_all_work());
+    /// ```
+    #[must_use]
+    pub const fn ends_all_work(self) -> bool {
+        self.breaks_context()
+            || matches!(
+                self,
+                Self::CONTEXT_IS_DESTROYED
+                    | Self::INVALID_CONTEXT
+                    | Self::INVALID_HANDLE
+                    | Self::DEINITIALIZED
+                    | Self::NOT_INITIALIZED
+            )
+    }
+
     /// The name in the driver's header; `None` for a number that this crate does not know.
     ///
     /// ```

@@ -14,7 +14,7 @@ use cuguard_driver::result::{self, copy, stream};
 use cuguard_driver::sys::{CUdeviceptr, CUresult, CUstream};
 use cuguard_registry::Kind;
 
-use crate::core::{ContextState, Entered, OwnedResource, StreamState, wait};
+use crate::core::{ContextState, Entered, OwnedResource, StreamState, page_locked, wait};
 use crate::error::{Error, Result};
 
 /// A range of device memory that is borrowed for `'a`.
@@ -166,7 +166,7 @@ impl<'a> DeviceMemory<'a> {
         if bytes == 0 {
             return Ok(());
         }
-        match self.home {
+        let copy = |_: Option<&_>| match self.home {
             None => {
                 // SAFETY: both sides have this many bytes; the source is read before the call returns.
                 let copied = unsafe { copy::htod(self.address, from, bytes) };
@@ -182,7 +182,8 @@ impl<'a> DeviceMemory<'a> {
                     unsafe { copy::htod_async(self.address, from, bytes, home.handle()) };
                 self.finish(entered, enqueued)
             }
-        }
+        };
+        page_locked::with_owner(entered.operation(), self.state, from, copy)
     }
 
     /// Copies to the host. Synchronous. The context is current.
@@ -195,7 +196,7 @@ impl<'a> DeviceMemory<'a> {
         if bytes == 0 {
             return Ok(());
         }
-        match self.home {
+        let copy = |_: Option<&_>| match self.home {
             None => {
                 // SAFETY: both sides have this many bytes; the call returns when the copy is done.
                 let copied = unsafe { copy::dtoh(to, self.address, bytes) };
@@ -208,7 +209,8 @@ impl<'a> DeviceMemory<'a> {
                 let enqueued = unsafe { copy::dtoh_async(to, self.address, bytes, home.handle()) };
                 self.finish(entered, enqueued)
             }
-        }
+        };
+        page_locked::with_owner(entered.operation(), self.state, to, copy)
     }
 
     /// Copies device memory of this or of another context. Synchronous.

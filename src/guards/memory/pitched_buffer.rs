@@ -11,7 +11,7 @@ use cust::memory::DeviceCopy;
 
 use super::device_memory::DeviceMemory;
 use super::host_limit::host_vec;
-use crate::core::{self, Entered, OpenContext, OwnedResource, Request};
+use crate::core::{self, Entered, OpenContext, OwnedResource, Request, page_locked};
 use crate::error::{Error, Result};
 use crate::guards::{Context, bytes_of, check_len};
 use crate::recovery;
@@ -248,9 +248,16 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
             Height: self.rows,
             ..copy
         };
-        // SAFETY: as the caller ensures; both sides are borrowed until the wait ends.
-        let copied = unsafe { copy::copy_2d(&copy) };
-        self.all().finish(entered, copied)
+        // Null where the other side is on the device.
+        let host = match copy.srcMemoryType {
+            memory_type::HOST => copy.srcHost,
+            _ => copy.dstHost.cast_const(),
+        };
+        page_locked::with_owner(entered.operation(), self.owned.state(), host, |_| {
+            // SAFETY: as the caller ensures; both sides are borrowed until the wait ends.
+            let copied = unsafe { copy::copy_2d(&copy) };
+            self.all().finish(entered, copied)
+        })
     }
 
     /// # Safety

@@ -7,7 +7,7 @@ use cuguard_driver::result::memory;
 use cust::memory::DeviceCopy;
 
 use crate::core::host_memory::release;
-use crate::core::{HostMemory, OwnedResource, Released};
+use crate::core::{HostMemory, OwnedResource, Released, page_locked};
 use crate::error::{Error, Result};
 use crate::guards::Context;
 use cuguard_registry::{Entry, Key, Kind};
@@ -43,11 +43,9 @@ pub(crate) unsafe fn register<T>(
     };
     let address = start.expose_provenance() as u64;
     let owner = context.open().into();
-    Ok(Some(OwnedResource::new(
-        owner,
-        Key::new(kind, address),
-        entry,
-    )))
+    let owned = OwnedResource::new(owner, Key::new(kind, address), entry);
+    page_locked::add(state, address, bytes);
+    Ok(Some(owned))
 }
 
 /// A vector that is registered with the driver (pinned), so that copies need no staging buffer.
@@ -141,6 +139,7 @@ impl<T: DeviceCopy> RegisteredVec<T> {
         let Some(mut owned) = self.owned.take() else {
             return Ok(values);
         };
+        page_locked::remove(owned.address());
         match owned.release("RegisteredVec::into_vec") {
             Released::Done(Ok(())) => Ok(values),
             Released::Done(Err(Error::ContextClosed { .. }))

@@ -17,6 +17,7 @@ cases! {"host_memory":
     register_part_of_a_page,
     register_nonsense,
     pinned_and_registered_are_two_things,
+    registered_in_another_context,
 }
 
 fn null() -> *mut c_void {
@@ -202,4 +203,38 @@ fn pinned_and_registered_are_two_things(c: &Case) {
     c.invalid("unregister pinned memory", cuMemHostUnregister(p));
     c.invalid("register pinned memory", cuMemHostRegister_v2(p, 100, 0));
     c.ok("free it", cuMemFreeHost(p));
+}
+
+/// Memory that one context registered is page-locked for another one too, which can also unregister it. It is pageable then,
+/// and the end of its context changes nothing.
+fn registered_in_another_context(c: &Case) {
+    let user = primary(c);
+    let (stream, ptr) = (independent(c), alloc(c, 4096));
+    let owner = create(c);
+    let p: *mut c_void = pages(4096).cast();
+    let address = p.addr() as u64;
+    c.ok("register", cuMemHostRegister_v2(p, 4096, 1));
+    c.require("cuCtxSetCurrent", cuCtxSetCurrent(user));
+    let mut device = 0;
+    c.ok(
+        "its address",
+        cuMemHostGetDevicePointer_v2(&mut device, p, 0),
+    );
+    c.yes("is the host's", device == address);
+    c.ok("fill it", cuMemsetD8Async(address, 5, 4096, stream));
+    c.ok("copy it", cuMemcpyHtoDAsync_v2(ptr, p, 4096, stream));
+    wait_for(c, stream);
+    c.same("the device has", read(c, ptr, 2), vec![5, 5]);
+    c.ok("unregister", cuMemHostUnregister(p));
+    c.invalid(
+        "its address then",
+        cuMemHostGetDevicePointer_v2(&mut device, p, 0),
+    );
+    poke(address, 6);
+    c.ok("copy it then", cuMemcpyHtoDAsync_v2(ptr, p, 4096, stream));
+    poke(address, 7);
+    c.ok("destroy its context", cuCtxDestroy_v2(owner));
+    c.require("cuCtxSetCurrent", cuCtxSetCurrent(user));
+    wait_for(c, stream);
+    c.same("the device has then", read(c, ptr, 2), vec![6, 5]);
 }

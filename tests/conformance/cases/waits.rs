@@ -1,9 +1,9 @@
-//! Which calls wait for work that is under way. A host function that takes 300 ms runs on a
-//! non-blocking stream before each call.
+//! Which calls wait for work in flight: a host function on a non-blocking stream. It takes 300 ms where the call is to wait
+//! for it, and as long as the call where it is not.
 
 use crate::case::Case;
 use crate::driver::*;
-use crate::host::{put_sleeper, waited};
+use crate::host::{Gate, put_sleeper, waited};
 use crate::tools::*;
 
 cases! {"waits":
@@ -20,12 +20,14 @@ cases! {"waits":
     context_destroy,
     primary_reset,
     primary_release,
+    work_of_another_context,
+    end_of_another_context,
 }
 
 const WAITS: &str = "waits";
 const GOES_ON: &str = "does not wait";
 
-/// Puts the 300 ms on `stream`, calls, and expects it to wait or not.
+/// Puts a host function on `stream`, calls, and expects the call to wait for it or not.
 fn check(
     c: &Case,
     stream: CUstream,
@@ -33,8 +35,18 @@ fn check(
     want: &'static str,
     call: impl FnOnce() -> CUresult,
 ) {
-    c.require("cuLaunchHostFunc", put_sleeper(stream));
-    let (result, verdict) = waited(call);
+    let (result, verdict) = if want == WAITS {
+        c.require("cuLaunchHostFunc", put_sleeper(stream));
+        waited(call)
+    } else {
+        // However long the call takes, it does not wait for this.
+        let (gate, closed) = Gate::close(stream);
+        c.require("cuLaunchHostFunc", closed);
+        let result = call();
+        let verdict = if gate.is_open() { WAITS } else { GOES_ON };
+        gate.open();
+        (result, verdict)
+    };
     c.ok(what, result);
     c.same(what, verdict, want);
 }
@@ -209,9 +221,14 @@ fn streams(c: &Case) {
         }
     });
     check(c, stream, "destroy", GOES_ON, || cuStreamDestroy_v2(stream));
-    let (result, verdict) = waited(cuCtxSynchronize);
-    c.ok("wait for the context", result);
-    c.same("wait for the context", verdict, WAITS);
+    check(c, other, "destroy and wait for the context", WAITS, || {
+        let destroyed = cuStreamDestroy_v2(other);
+        if destroyed.is_success() {
+            cuCtxSynchronize()
+        } else {
+            destroyed
+        }
+    });
 }
 
 /// To ask waits for nothing.
@@ -254,5 +271,32 @@ fn primary_release(c: &Case) {
     let stream = independent(c);
     check(c, stream, "cuDevicePrimaryCtxRelease", WAITS, || {
         cuDevicePrimaryCtxRelease_v2(0)
+    });
+}
+
+/// To free or unregister page-locked memory waits for the work of its own context only. The host function does not use the
+/// memory: work that does would fail.
+fn work_of_another_context(c: &Case) {
+    primary(c);
+    let stream = independent(c);
+    create(c);
+    let p = pinned(c, 4096);
+    check(c, stream, "free pinned memory", GOES_ON, || {
+        cuMemFreeHost(p)
+    });
+    wait_for(c, stream);
+    let m: *mut c_void = pages(8192).cast();
+    c.require("register", cuMemHostRegister_v2(m, 8192, 1));
+    check(c, stream, "unregister", GOES_ON, || cuMemHostUnregister(m));
+    wait_for(c, stream);
+}
+
+/// To destroy a context waits for the work of other contexts of its device too.
+fn end_of_another_context(c: &Case) {
+    primary(c);
+    let stream = independent(c);
+    let context = create(c);
+    check(c, stream, "cuCtxDestroy", WAITS, || {
+        cuCtxDestroy_v2(context)
     });
 }

@@ -73,7 +73,7 @@ pub(super) fn copy(
 pub(super) fn work(Plan { to, from }: Plan) -> impl FnOnce() + Send {
     // SAFETY: the program guarantees that its memory is valid and unused until the copy is complete;
     // the extents keep simulated memory allocated.
-    move || copy_engine::run(|| unsafe { to.0.copy_from(&from.0) })
+    copy_engine::work(move || unsafe { to.0.copy_from(&from.0) })
 }
 
 fn capture(state: &mut DriverState, stream: Id, node: Option<CUDA_MEMCPY3D>) -> DriverResult {

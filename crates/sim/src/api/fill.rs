@@ -37,7 +37,7 @@ pub(super) fn work(
     let (extent, _) = state.resolve(stream, Operand::Known(fill.dst), shape)?;
     let (value, len) = (fill.value.to_le_bytes(), fill.elementSize as usize);
     // SAFETY: the extent is memory that the driver knows and keeps it allocated.
-    let run = move || copy_engine::run(|| unsafe { extent.fill(&value[..len]) });
+    let run = copy_engine::work(move || unsafe { extent.fill(&value[..len]) });
     Ok(Some(run))
 }
 

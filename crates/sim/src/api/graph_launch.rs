@@ -168,7 +168,7 @@ pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> DriverResult
     for step in &steps {
         let lane = submission.lane(&mut state, &step.after)?;
         if step.enabled {
-            outcome = outcome.and(submit_checked(&mut state, lane, &step.params));
+            outcome = outcome.and(submit_checked(&mut state, lane, step));
         }
         submission.submitted(&state);
     }
@@ -191,9 +191,14 @@ fn check_memory(state: &DriverState, steps: &[Step]) -> DriverResult<Vec<u64>> {
     Ok(allocated.collect())
 }
 
-/// Submits the work of a node. It fails if the graph uses memory that was freed since the node was
+/// Submits the work of a node. It fails if the graph uses memory that was freed or unregistered since the node was
 /// created, which is misuse: a real device would access it.
-fn submit_checked(state: &mut DriverState, stream: Id, params: &NodeParams) -> DriverResult {
+fn submit_checked(state: &mut DriverState, stream: Id, step: &Step) -> DriverResult {
+    let params = &step.params;
+    if step.unregistered {
+        let what = "a graph is launched that copies host memory which was unregistered after the graph was instantiated";
+        return Err(state.misuse(CUresult::INVALID_VALUE, what.to_owned()));
+    }
     let before = misuse::count();
     let submitted = submit(state, stream, params);
     let accesses = matches!(params, NodeParams::Copy(_) | NodeParams::Fill(_));

@@ -68,7 +68,7 @@ pub(super) fn replace(
     valid(may_replace(&state, &old, &new))?;
     let found = state.graphs.execs.get_mut(&exec);
     if let Some(step) = found.and_then(|exec| exec.step(node)) {
-        step.params = new;
+        step.set_params(new);
     }
     Ok(())
 }

@@ -8,9 +8,9 @@ use cuguard_sys::{CUdeviceptr, CUresult, flags};
 use super::{write_allocation, write_out};
 use crate::fault;
 use crate::functions::Function;
-use crate::memory::{Address, MemoryBlock, MemoryKind, MemoryRange, is_mapped};
+use crate::memory::{Address, MemoryBlock, MemoryKind, MemoryRange, is_mapped, is_unused};
 use crate::result::{DriverResult, valid};
-use crate::state::{lock, remove_when_idle};
+use crate::state::{StateGuard, lock, remove_when_idle, synchronize_context};
 
 /// Allocates host memory, which has the same address on the device.
 fn allocate(bytes: usize, kind: MemoryKind, flags: u32) -> DriverResult<Address> {
@@ -53,7 +53,27 @@ pub unsafe fn cuMemAllocHost_v2(out: *mut *mut c_void, bytes: usize) -> DriverRe
     unsafe { write_allocation(Function::cuMemAllocHost_v2, out, null_mut(), allocate) }
 }
 
-/// Waits for all work of the memory's context, and for all other work that uses the memory.
+/// Frees or unregisters the page-locked memory at `base`, once all work of its context is complete. As measured on a real
+/// driver, work of other contexts is not waited for, and fails with `CUDA_ERROR_LAUNCH_FAILED` when it accesses the memory:
+/// that is misuse. `None` if another thread freed or unregistered it first.
+fn end_page_lock(state: StateGuard, base: u64) -> DriverResult<Option<()>> {
+    let context = state.map.at(base).and_then(|range| range.context);
+    let state = match context {
+        Some(context) => synchronize_context(state, context),
+        None => state,
+    };
+    let in_use = |range: &MemoryRange| range.context == context && !is_unused(&range.block);
+    if state.map.at(base).is_some_and(in_use) {
+        let what = format!(
+            "work of another context uses the page-locked memory at {base:#x}; synchronize with it before"
+        );
+        return Err(state.misuse(CUresult::INVALID_VALUE, what));
+    }
+    let (mut state, range) = remove_when_idle(state, base);
+    Ok(range.map(|range| state.release_range(range)))
+}
+
+/// Waits for all work of the memory's context.
 pub unsafe fn cuMemFreeHost(ptr: *mut c_void) -> DriverResult {
     let state = lock();
     state.check_current_if_any()?;
@@ -62,9 +82,7 @@ pub unsafe fn cuMemFreeHost(ptr: *mut c_void) -> DriverResult {
     }
     let kind = state.map.at(ptr as u64).map(|range| range.kind);
     valid(kind == Some(MemoryKind::Pinned))?;
-    let (mut state, range) = remove_when_idle(state, ptr as u64);
-    state.release_range(range.ok_or(CUresult::INVALID_VALUE)?);
-    Ok(())
+    end_page_lock(state, ptr as u64)?.ok_or(CUresult::INVALID_VALUE)
 }
 
 pub unsafe fn cuMemAllocManaged(ptr: *mut CUdeviceptr, bytes: usize, flags: u32) -> DriverResult {
@@ -106,8 +124,7 @@ pub unsafe fn cuMemHostRegister_v2(ptr: *mut c_void, bytes: usize, flags: u32) -
     Ok(())
 }
 
-/// Waits for all work of the context that registered the memory, and for all other work that uses
-/// it.
+/// Waits for all work of the context that registered the memory.
 pub unsafe fn cuMemHostUnregister(ptr: *mut c_void) -> DriverResult {
     valid(!ptr.is_null())?;
     let state = lock();
@@ -120,9 +137,7 @@ pub unsafe fn cuMemHostUnregister(ptr: *mut c_void) -> DriverResult {
             None => CUresult::HOST_MEMORY_NOT_REGISTERED,
         });
     }
-    let (mut state, range) = remove_when_idle(state, base);
-    state.release_range(range.ok_or(CUresult::HOST_MEMORY_NOT_REGISTERED)?);
-    Ok(())
+    end_page_lock(state, base)?.ok_or(CUresult::HOST_MEMORY_NOT_REGISTERED)
 }
 
 /// The flags of the pinned or registered memory at an address.

@@ -41,7 +41,7 @@ fn discard_pages(state: &mut DriverState, stream: Id, ptr: u64, count: usize) ->
         let shape = Shape::contiguous((end - start) as usize);
         let (extent, _) = state.resolve(stream, Operand::Known(start), shape)?;
         // SAFETY: the extent is memory that the driver knows and keeps it allocated.
-        let run = move || copy_engine::run(|| unsafe { extent.fill(&[FILL_BYTE]) });
+        let run = copy_engine::work(move || unsafe { extent.fill(&[FILL_BYTE]) });
         state.submit(stream, None, Some(Box::new(run)), None)?;
     }
     Ok(())

@@ -49,7 +49,7 @@ fn preferred(location: PoolLocation) -> CUmemLocation {
 fn fill(block: Arc<MemoryBlock>) -> Run {
     // SAFETY: the program accesses the memory only after the allocation, or before the free that
     // precedes it.
-    Box::new(move || copy_engine::run(|| unsafe { block.fill_new() }))
+    Box::new(copy_engine::work(move || unsafe { block.fill_new() }))
 }
 
 /// Allocates from a pool, or from the current one of the stream's device.

@@ -1,6 +1,9 @@
 //! Instantiated graphs: the nodes in the order in which they are submitted.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+
+use cuguard_sys::memory_type;
 
 use super::nodes::Graph;
 use super::params::NodeParams;
@@ -14,6 +17,8 @@ pub(crate) struct Step {
     /// The node of the graph that was instantiated.
     pub(crate) node: Id,
     pub(crate) params: NodeParams,
+    /// Host memory of its copy was unregistered since the parameters were set. The driver has the mapping of that memory.
+    pub(crate) unregistered: bool,
     pub(crate) enabled: bool,
     /// The steps after which this one executes.
     pub(crate) after: Vec<usize>,
@@ -44,6 +49,13 @@ pub(crate) enum UpdateFailure {
     Type(Id),
     /// The parameters of a node of the other graph cannot replace those of its counterpart.
     Parameters(Id),
+}
+
+impl Step {
+    pub(crate) fn set_params(&mut self, params: NodeParams) {
+        self.params = params;
+        self.unregistered = false;
+    }
 }
 
 impl Exec {
@@ -86,13 +98,38 @@ impl Exec {
             }
         }
         for (own, new) in own.iter_mut().zip(from) {
-            own.params = new.params.clone();
+            own.set_params(new.params.clone());
         }
         Ok(())
     }
 }
 
 impl GraphTable {
+    /// Host memory was unregistered.
+    pub(crate) fn note_unregistered(&mut self, memory: &Range<u64>) {
+        let execs = self.execs.values_mut();
+        for step in execs.flat_map(|exec| &mut exec.steps) {
+            if let NodeParams::Copy(copy) = &step.params {
+                let operands = [
+                    (
+                        copy.srcMemoryType,
+                        copy.srcHost.addr() as u64,
+                        copy.srcDevice,
+                    ),
+                    (
+                        copy.dstMemoryType,
+                        copy.dstHost.addr() as u64,
+                        copy.dstDevice,
+                    ),
+                ];
+                step.unregistered |= operands.into_iter().any(|operand| match operand {
+                    (memory_type::HOST, host, _) => memory.contains(&host),
+                    (_, _, device) => memory.contains(&device),
+                });
+            }
+        }
+    }
+
     /// The steps of a graph and its child graphs; `None` if there is a cycle.
     pub(crate) fn steps(&self, graph: Id) -> Option<Vec<Step>> {
         let mut steps = Vec::new();
@@ -128,6 +165,7 @@ impl GraphTable {
             steps.push(Step {
                 node: id,
                 params: node.params.clone(),
+                unregistered: false,
                 enabled: true,
                 after: before,
                 inner: steps.len() - start,

@@ -124,7 +124,10 @@ impl DriverState {
                 return;
             }
             MemoryKind::Graph => self.free_graph_address(range.base),
-            MemoryKind::Registered => {}
+            MemoryKind::Registered => {
+                let memory = range.base..range.base + range.size;
+                self.graphs.note_unregistered(&memory);
+            }
         }
         self.discard(range.block);
     }

@@ -1,0 +1,106 @@
+//! The page-locked host memory of the process, by address.
+//!
+//! The host reaches such memory as a slice, without its guard, so work of any context may use it. When the context that
+//! registered it is closed, the driver unregisters it, and waits for the work of that context only: a copy of another
+//! context that is in flight then fails with `CUDA_ERROR_LAUNCH_FAILED`, and a launch of a graph that contains such a copy
+//! ends in a segmentation fault (both measured). So an operation with host memory looks up here which context registered
+//! it. If that is another context, the operation runs inside the gate of that context too, and work in flight is
+//! [on its list](super::peer_streams) until it is done.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use cuguard_sync::{GateGuard, process};
+
+use super::context_state::ContextState;
+use crate::error::{Error, Result};
+
+/// A range of addresses that is registered with the driver.
+struct Registered {
+    end: usize,
+    state: Arc<ContextState>,
+}
+
+/// By the first address. Ranges do not overlap: the driver does not register memory twice.
+type Table = BTreeMap<usize, Registered>;
+
+static TABLE: RwLock<Table> = RwLock::new(Table::new());
+
+/// Changes the table. Not in a forked child, where a thread that does not exist may hold the lock.
+fn change(change: impl FnOnce(&mut Table)) {
+    if !process::is_forked() {
+        change(&mut TABLE.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// A context has registered memory.
+pub(crate) fn add(state: &Arc<ContextState>, start: u64, bytes: usize) {
+    let start = start as usize;
+    let state = state.clone();
+    let end = start.saturating_add(bytes);
+    change(|table| drop(table.insert(start, Registered { end, state })));
+}
+
+/// The memory is about to be unregistered, or it is. Its address may be allocated again after that.
+pub(crate) fn remove(start: u64) {
+    change(|table| drop(table.remove(&(start as usize))));
+}
+
+/// The driver's context is destroyed, and every registration with it.
+pub(crate) fn remove_all_of(state: &ContextState) {
+    change(|table| table.retain(|_, range| !std::ptr::eq(Arc::as_ptr(&range.state), state)));
+}
+
+/// The context that registered the memory at an address.
+fn owner_of(address: *const c_void) -> Option<Arc<ContextState>> {
+    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let (_, range) = table.range(..=address.addr()).next_back()?;
+    (address.addr() < range.end).then(|| range.state.clone())
+}
+
+/// Runs an operation of the context `user` on host memory. If another context registered the memory, runs it inside the
+/// gate of that context, and passes that context: work that is in flight afterwards must be on its list.
+///
+/// # Errors
+///
+/// [`Error::HostContextClosed`] where that context is closed, or about to be, and the memory is still registered. Nothing
+/// has run.
+pub(crate) fn with_owner<T>(
+    operation: &'static str,
+    user: &Arc<ContextState>,
+    memory: *const c_void,
+    run: impl FnOnce(Option<&Arc<ContextState>>) -> Result<T>,
+) -> Result<T> {
+    // In a forked child a thread that does not exist may hold the lock.
+    if process::is_exiting() {
+        return Err(Error::ProcessEnding { operation });
+    }
+    let other = || owner_of(memory).filter(|owner| !Arc::ptr_eq(owner, user));
+    let Some(owner) = other() else {
+        return run(None);
+    };
+    match enter(operation, &owner) {
+        Ok(_inside) => run(Some(&owner)),
+        // Teardown has unregistered the memory meanwhile, so it is pageable now.
+        Err(_) if other().is_none() => run(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Enters the gate of a context whose page-locked memory work of another context uses.
+///
+/// # Errors
+///
+/// [`Error::HostContextClosed`].
+pub(crate) fn enter<'a>(operation: &'static str, owner: &'a ContextState) -> Result<GateGuard<'a>> {
+    owner
+        .try_enter()
+        .ok_or_else(|| match process::is_exiting() {
+            true => Error::ProcessEnding { operation },
+            false => Error::HostContextClosed {
+                operation,
+                context: owner.number,
+            },
+        })
+}
