@@ -23,6 +23,9 @@ impl<'scope> Scope<'scope, '_> {
         bytes: usize,
         call: impl FnOnce(CUstream) -> result::Result,
     ) -> Result<()> {
+        if bytes == 0 {
+            return self.enqueue(operation, bytes, call);
+        }
         let user = self.core().state();
         page_locked::with_owner(operation, user, memory, |owner| {
             if let Some(owner) = owner {

@@ -48,6 +48,8 @@ pub fn ensure_eq<T: PartialEq + Debug>(what: &str, is: T, expected: T) -> Check 
 pub enum Expected {
     Success,
     Closed,
+    /// The context of page-locked memory is closed.
+    HostClosed,
     WrongContext,
     WrongLength,
 }
@@ -57,6 +59,7 @@ pub fn expect<T>(what: &str, result: cuguard::Result<T>, expected: Expected) -> 
     let is = match &result {
         Ok(_) => Expected::Success,
         Err(Error::ContextClosed { .. }) => Expected::Closed,
+        Err(Error::HostContextClosed { .. }) => Expected::HostClosed,
         Err(Error::WrongContext { .. }) => Expected::WrongContext,
         Err(Error::LengthMismatch { .. }) => Expected::WrongLength,
         Err(error) => {

@@ -18,6 +18,8 @@ pub struct Outcome {
     pub scopes: u64,
     /// Of those, the ones that were captured as graphs.
     pub graphs: u64,
+    /// Of the scopes, those within which the context of their host memory was closed.
+    pub host_closes: u64,
     /// Panics that were caught.
     pub panics: u64,
     /// Checks by a kernel.

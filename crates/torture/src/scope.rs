@@ -10,7 +10,7 @@ use cust::memory::DeviceCopy;
 use crate::guard::{Guard, words};
 use crate::make::{panic_deliberately, unwinds};
 use crate::mismatch::{Check, Expected, ensure_eq, expect};
-use crate::model::Record;
+use crate::model::{DriverContext, Record};
 use crate::resource::Resource;
 use crate::step::{End, LastByte, Task, Work};
 use crate::world::World;
@@ -29,6 +29,10 @@ struct Plan<'a> {
     mid: usize,
     /// How often the work is launched as a graph; 0 for a scope.
     launches: u8,
+    /// The host memory belongs to another context, which is open.
+    host_of_other: bool,
+    /// From this piece of work on, the host memory is page-locked by a context that is closed.
+    host_closed_from: Option<usize>,
     /// The addresses of the scratch memory.
     scratch: RefCell<Vec<u64>>,
 }
@@ -41,23 +45,65 @@ impl Plan<'_> {
         plain && work.back && work.task == Task::FillBytes
     }
 
+    /// Whether a piece of work copies from or to the host.
+    fn uses_host(&self, work: &Work) -> bool {
+        let len = if work.back {
+            self.len - self.mid
+        } else {
+            self.mid
+        };
+        len != 0 && matches!(work.task, Task::Upload | Task::Download)
+    }
+
+    /// The piece of work before which the end comes.
+    fn end_at(&self) -> usize {
+        match self.end {
+            End::Plain => self.work.len(),
+            End::Panic(after) | End::Error(after) | End::Close(after) | End::CloseHost(after) => {
+                usize::from(after).min(self.work.len())
+            }
+        }
+    }
+
+    /// The first piece of work that fails because of its host memory, if the scope does not end before.
+    fn fails_at(&self) -> Option<usize> {
+        let from = self.host_closed_from?;
+        let last = match self.end {
+            End::Plain | End::CloseHost(_) => self.work.len(),
+            _ => self.end_at(),
+        };
+        (from..last).find(|number| self.uses_host(&self.work[*number]))
+    }
+
+    /// Whether a graph has the mapping of host memory whose context is closed before the launch.
+    fn fails_to_launch(&self) -> bool {
+        let mut before = self.work[..self.end_at()].iter();
+        self.host_of_other
+            && matches!(self.end, End::CloseHost(_))
+            && before.any(|work| self.uses_host(work))
+    }
+
+    /// Whether the work is captured, and its graph instantiated.
+    fn is_captured(&self) -> bool {
+        matches!(self.end, End::Plain | End::CloseHost(_)) && self.fails_at().is_none()
+    }
+
     /// How often the work is executed.
     fn runs(&self) -> u8 {
-        match self.end {
-            _ if self.launches == 0 => 1,
-            End::Plain => self.launches,
+        match self.launches {
+            0 => 1,
+            launches if self.is_captured() && !self.fails_to_launch() => launches,
             _ => 0,
         }
     }
 
     /// How many pieces of work are enqueued before the scope ends.
     fn enqueued(&self) -> usize {
-        match self.end {
-            End::Plain => self.work.len(),
-            End::Panic(after) | End::Error(after) | End::Close(after) => {
-                usize::from(after).min(self.work.len())
-            }
-        }
+        let end = match self.end {
+            End::CloseHost(_) => self.work.len(),
+            _ => self.end_at(),
+        };
+        self.fails_at().unwrap_or(end)
     }
 }
 
@@ -104,12 +150,14 @@ where
     let (front, back) = host[..plan.len].split_at_mut(plan.mid);
     let mut host = (s.bind_host_mut(front), s.bind_host_mut(back));
     for number in 0..=plan.work.len() {
-        if number == plan.enqueued() {
+        if number == plan.end_at() {
             match plan.end {
                 End::Plain => {}
                 End::Panic(_) => panic_deliberately(),
                 End::Error(_) => return Err(own_error()),
-                End::Close(_) => context.take().map_or(Ok(()), Context::close)?,
+                End::Close(_) | End::CloseHost(_) => {
+                    context.take().map_or(Ok(()), Context::close)?;
+                }
             }
         }
         let Some(work) = plan.work.get(number) else {
@@ -238,9 +286,7 @@ impl World {
         let stream = self.pick_stream(picks[0])?;
         let slot = self.resources[stream].slot;
         if let End::Close(after) = end
-            && (self.slots[slot].context.is_none()
-                || self.spares_contexts()
-                || self.resources.iter().any(|one| self.would_leak(one, slot)))
+            && !self.can_close(slot)
         {
             end = End::Panic(after);
         }
@@ -254,6 +300,12 @@ impl World {
             one.id != to && one.guard.is_on_device() && one.guard.is_words() == words
         });
         let host = self.pick(host, |one| !words && one.guard.is_on_host());
+        if let End::CloseHost(_) = end {
+            let owner = host.as_ref().map(|host| self.resources[*host].slot);
+            if !owner.is_ok_and(|owner| owner != slot && self.can_close(owner)) {
+                end = End::Plain;
+            }
+        }
 
         // The participants are removed from the list, and inserted again after.
         let id = |at: Option<usize>| at.map(|at| self.resources[at].id);
@@ -282,20 +334,35 @@ impl World {
         let others = [all.from, all.host, all.event];
         self.resources.extend(others.into_iter().flatten());
         self.resources.sort_unstable_by_key(|one| one.id);
-        if result? {
-            self.ended(slot)?;
+        if let Some(closed) = result? {
+            self.ended(closed)?;
         }
         Ok(())
     }
 
-    /// Returns whether the context was closed.
+    /// Whether a context can be closed now, without a leak for good.
+    fn can_close(&self, slot: usize) -> bool {
+        self.slots[slot].context.is_some()
+            && !self.spares_contexts()
+            && !self.resources.iter().any(|one| self.would_leak(one, slot))
+    }
+
+    /// Whether host memory stays registered when its context is closed.
+    fn stays_registered(&self, host: &Resource) -> bool {
+        let slot = &self.slots[host.slot];
+        let mut keys = host.key.iter();
+        let is_freed = |key| slot.free_leaks && slot.registry.records.contains_key(key);
+        slot.driver_context == DriverContext::Primary && !keys.all(is_freed)
+    }
+
+    /// Returns the context that was closed.
     fn scope_with(
         &mut self,
         all: &mut Participants,
         work: &[Work],
         end: End,
         launches: u8,
-    ) -> Check<bool> {
+    ) -> Check<Option<usize>> {
         let Participants { to, host, .. } = all;
         let (slot, from) = (all.stream.slot, all.from.as_ref());
         // Worked on is as much as all participants have.
@@ -305,8 +372,18 @@ impl World {
         let mut host_model = host_contents.unwrap_or(&plain).clone();
         let len = to.contents.len().min(host_model.len());
         let len = from.map_or(len, |from| len.min(from.contents.len())) / size;
+        let other = host.as_ref().filter(|host| host.slot != slot);
+        let host_closed_from = other.and_then(|host| match end {
+            _ if host.kept_by_driver => Some(0),
+            End::CloseHost(after) if self.stays_registered(host) => {
+                Some(usize::from(after).min(work.len()))
+            }
+            _ => None,
+        });
         let plan = Plan {
             stream: all.stream.guard.stream(),
+            host_of_other: other.is_some_and(|host| host.key.is_some()),
+            host_closed_from,
             // Events cannot be captured.
             event: all
                 .event
@@ -323,13 +400,18 @@ impl World {
         let open = self.is_open(slot);
         let same = |one: &Resource| one.slot == slot;
         let right = same(to) && from.is_none_or(same);
-        let closes = right && matches!(end, End::Close(_));
+        let closes = match (end, other) {
+            (End::Close(_), _) => Some(slot),
+            (End::CloseHost(_), Some(host)) => Some(host.slot),
+            _ => None,
+        };
+        let closes = closes.filter(|_| right);
         let mut context = None;
-        if closes {
-            context = self.slots[slot].context.take();
-        }
-        if let Some(context) = &context {
-            self.slots[slot].registry.check(context)?;
+        if let Some(slot) = closes.map(|slot| &mut self.slots[slot]) {
+            context = slot.context.take();
+            if let Some(context) = &context {
+                slot.registry.check(context)?;
+            }
         }
         let source = from.map(|from| &from.guard);
         let bytes = host.as_mut().and_then(|host| host.guard.host_mut());
@@ -341,12 +423,14 @@ impl World {
             Guard::One(to) => words_on_device(&plan, to, source, bytes, &mut context),
             other => unreachable!("picked as device memory: {other:?}"),
         };
-        let closed = closes && context.is_none();
-        if context.is_some() {
+        let mut closed = closes;
+        if let (Some(slot), Some(context)) = (closes, context) {
             // The scope ended before the close.
-            self.slots[slot].context = context;
+            self.slots[slot].context = Some(context);
+            closed = None;
         }
         self.outcome.scopes += 1;
+        self.outcome.host_closes += u64::from(closed.is_some() && closed != Some(slot));
         if right && open {
             let from = from.map(|from| from.contents.as_slice());
             for _ in 0..plan.runs() {
@@ -377,10 +461,11 @@ impl World {
             let registry = &mut self.slots[slot].registry;
             registry.pass(Kind::Stream, 1, 0);
             registry.pass(Kind::Graph, 1, 0);
-            let executables = u64::from(right && end == End::Plain);
+            let executables = u64::from(right && plan.is_captured());
             registry.pass(Kind::GraphExec, executables, 0);
         }
-        let should_unwind = right && open && matches!(end, End::Panic(_));
+        let fails = plan.fails_at().is_some();
+        let should_unwind = right && open && !fails && matches!(end, End::Panic(_));
         ensure_eq("a panic in the scope", ran.is_none(), should_unwind)?;
         match ran {
             None => self.outcome.panics += 1,
@@ -396,6 +481,7 @@ impl World {
                     _ if (same(to) || launches != 0) && !open => Expected::Closed,
                     _ if !right => Expected::WrongContext,
                     _ if !open => Expected::Closed,
+                    _ if fails || (launches != 0 && plan.fails_to_launch()) => Expected::HostClosed,
                     End::Close(_) if has_later_work => Expected::Closed,
                     End::Error(_) => Expected::WrongContext,
                     _ => Expected::Success,
@@ -410,7 +496,7 @@ impl World {
             }
             None => ensure_eq("the host memory", plain, host_model)?,
         }
-        if !closed {
+        if closed != Some(slot) {
             self.check_contents(to)?;
         }
         Ok(closed)

@@ -109,6 +109,8 @@ pub enum End {
     Error(u8),
     /// The context is closed within the scope.
     Close(u8),
+    /// The context of the host memory is closed within the scope, which goes on.
+    CloseHost(u8),
 }
 
 /// What a value is decoded from: bytes, one after the other.
@@ -165,7 +167,8 @@ impl Decode for LastByte {
         let after = (host >> 3) % 5;
         let end = match host & 7 {
             0..=3 => End::Plain,
-            4 | 5 => End::Panic(after),
+            4 => End::Panic(after),
+            5 => End::CloseHost(after),
             6 => End::Error(after),
             _ => End::Close(after),
         };

@@ -49,6 +49,7 @@ impl Torture for Programs {
         sum.escaped += more.escaped;
         sum.scopes += more.scopes;
         sum.graphs += more.graphs;
+        sum.host_closes += more.host_closes;
         sum.panics += more.panics;
         sum.kernels += more.kernels;
         sum.contexts += more.contexts;
@@ -81,7 +82,7 @@ fn random_programs_do_what_the_model_does() {
     let _ = writeln!(
         std::io::stderr(),
         "torture: {programs} programs, {} steps, {} allocations of {} bytes in {} contexts, \
-         {} scopes ({} graphs), {} panics, {} forgotten, {} escaped, {} checks by kernels, {lost} bytes lost, \
+         {} scopes ({} graphs, {} with the context of their host memory closed), {} panics, {} forgotten, {} escaped, {} checks by kernels, {lost} bytes lost, \
          {seconds:.1} s",
         sum.steps,
         sum.allocations,
@@ -89,6 +90,7 @@ fn random_programs_do_what_the_model_does() {
         sum.contexts,
         sum.scopes,
         sum.graphs,
+        sum.host_closes,
         sum.panics,
         sum.forgotten,
         sum.escaped,
