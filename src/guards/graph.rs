@@ -53,9 +53,6 @@ pub(crate) struct GraphParts<'env> {
     /// Whether it has scratch memory: nodes that allocate.
     pub(crate) allocates: bool,
     pub(crate) memory: Vec<GraphRange>,
-    /// Other contexts that have page-locked host memory of the graph. The driver's graph has the mapping of that memory, so
-    /// it must not be launched once one of them is closed.
-    pub(crate) host_contexts: Vec<Arc<ContextState>>,
 }
 
 /// An executable graph, created by [`Graph::instantiate`]. Destroyed on drop.
@@ -298,11 +295,6 @@ impl<'env> GraphExec<'env> {
 
     pub(crate) fn calls(&self) -> &GraphCalls<'env> {
         &self.parts.calls
-    }
-
-    /// Other contexts that have page-locked host memory that it uses.
-    pub(crate) fn host_contexts(&self) -> &[Arc<ContextState>] {
-        &self.parts.host_contexts
     }
 
     /// The number of its first capture, which a recapture has too.

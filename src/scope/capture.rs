@@ -19,7 +19,7 @@ use super::bound::{DeviceMut, DeviceRef};
 use super::end::ScopeEnd;
 use crate::core::host_call::GraphCalls;
 use crate::core::lock::lock;
-use crate::core::{ContextState, OwnedResource, StreamState, free};
+use crate::core::{OwnedResource, StreamState, free};
 use crate::error::{Error, Result};
 use crate::guards::{
     Exported, Graph, GraphExec, GraphMemory, GraphMemoryMut, GraphParts, GraphRange, Stream,
@@ -37,8 +37,6 @@ pub(crate) struct Capture {
     /// Whether there was any, once the capture has ended.
     allocates: bool,
     memory: Mutex<Vec<GraphRange>>,
-    /// Other contexts that have page-locked host memory of the graph.
-    host_contexts: Mutex<Vec<Arc<ContextState>>>,
     /// For a recapture: the memory of the executable.
     reusable: Vec<GraphRange>,
     /// Of that, what this capture has bound.
@@ -52,7 +50,6 @@ impl Capture {
             scratch: Mutex::default(),
             allocates: false,
             memory: Mutex::default(),
-            host_contexts: Mutex::default(),
             reusable,
             reused: Mutex::default(),
         }
@@ -61,14 +58,6 @@ impl Capture {
     /// Records memory that the graph keeps borrowed.
     pub(crate) fn add_memory(&self, range: GraphRange) {
         lock(&self.memory).push(range);
-    }
-
-    /// Records another context that has page-locked host memory of the graph.
-    pub(super) fn add_host_context(&self, state: &Arc<ContextState>) {
-        let mut contexts = lock(&self.host_contexts);
-        if !contexts.iter().any(|known| Arc::ptr_eq(known, state)) {
-            contexts.push(state.clone());
-        }
     }
 }
 
@@ -171,8 +160,8 @@ impl Stream {
     /// ```
     ///
     /// These operations of a [`Scope`] cannot be captured and fail: [`record`](Scope::record), [`wait`](Scope::wait),
-    /// [`call`](Scope::call), [`call_with`](Scope::call_with), [`bind_peer`](Scope::bind_peer) and launches of graphs. All
-    /// others can.
+    /// [`call`](Scope::call), [`call_with`](Scope::call_with), [`bind_peer`](Scope::bind_peer), launches of graphs, and copies
+    /// from or to page-locked host memory of another context. All others can.
     ///
     /// Scratch memory becomes nodes that allocate and free, so it does not count in reports and limits; the driver keeps
     /// its memory for later launches.
@@ -221,7 +210,6 @@ where
         calls,
         allocates: capture.allocates,
         memory: super::end::take(&mut capture.memory),
-        host_contexts: super::end::take(&mut capture.host_contexts),
     };
     Ok((Graph::new(owned, parts), value))
 }

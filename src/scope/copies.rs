@@ -7,7 +7,7 @@ use cuguard_driver::sys::CUstream;
 use cust::memory::DeviceCopy;
 
 use super::{DeviceMut, DeviceRef, HostMut, HostRef, Scope};
-use crate::core::page_locked;
+use crate::core::{page_locked, same_context};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -15,7 +15,8 @@ use crate::guards::check_len;
 
 impl<'scope> Scope<'scope, '_> {
     /// Enqueues a copy from or to host memory. If another context has page-locked that memory, its teardown waits for this
-    /// scope; in a capture, the graph fails to launch once that context is closed.
+    /// scope. Such a copy cannot be captured: the driver's graph has the mapping of the memory, and once the other context is
+    /// destroyed, the driver crashes when the graph is launched, and also when it is destroyed.
     fn enqueue_with_host(
         &self,
         operation: &'static str,
@@ -28,11 +29,13 @@ impl<'scope> Scope<'scope, '_> {
         }
         let user = self.core().state();
         page_locked::with_owner(operation, user, memory, |owner| {
-            if let Some(owner) = owner {
-                match &self.end.capture {
-                    Some(capture) => capture.add_host_context(owner),
-                    None => self.end.keep_peer(owner),
+            match (owner, &self.end.capture) {
+                (Some(owner), None) => self.end.keep_peer(owner),
+                (Some(owner), Some(_)) => {
+                    let memory_of = ("the page-locked host memory", owner);
+                    same_context::check(operation, ("the captured stream", user), memory_of)?;
                 }
+                (None, _) => {}
             }
             self.enqueue(operation, bytes, call)
         })
@@ -54,7 +57,8 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error; for page-locked memory of another
+    /// context, [`Error::HostContextClosed`], and in a capture [`Error::WrongContext`].
     pub fn upload<T: DeviceCopy>(
         &self,
         to: &mut DeviceMut<'scope, T>,
@@ -89,7 +93,8 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
+    /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error; for page-locked memory of another
+    /// context, [`Error::HostContextClosed`], and in a capture [`Error::WrongContext`].
     pub fn download<T: DeviceCopy>(
         &self,
         to: &mut HostMut<'scope, T>,

@@ -8,13 +8,12 @@ use cuguard_driver::result::graph;
 use cuguard_driver::sys::{CUgraphExec, CUresult};
 
 use super::Scope;
-use crate::core::{ContextState, Request, page_locked, same_context};
+use crate::core::{Request, same_context};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
 use crate::guards::{GraphExec, Stream};
 use crate::recovery;
-use cuguard_sync::GateGuard;
 
 /// An executable graph that a scope launches; see [`Scope::bind_graph`].
 ///
@@ -33,8 +32,6 @@ use cuguard_sync::GateGuard;
 /// ```
 pub struct BoundGraph<'scope> {
     exec: CUgraphExec,
-    /// Other contexts that have page-locked host memory of the graph.
-    host_contexts: Vec<Arc<ContextState>>,
     /// Invariant: launched in its own scope only.
     scope: PhantomData<fn(&'scope ()) -> &'scope ()>,
 }
@@ -43,18 +40,6 @@ impl fmt::Debug for BoundGraph<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("BoundGraph")
     }
-}
-
-/// Enters the gates of the contexts that have page-locked host memory of a graph.
-#[inline]
-fn enter_all<'a>(
-    operation: &'static str,
-    contexts: &'a [Arc<ContextState>],
-) -> Result<Vec<GateGuard<'a>>> {
-    let contexts = contexts.iter();
-    contexts
-        .map(|owner| page_locked::enter(operation, owner))
-        .collect()
 }
 
 impl<'scope, 'env> Scope<'scope, 'env> {
@@ -100,15 +85,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         if !exec.calls().is_empty() {
             self.end.keep_group(exec.calls().group());
         }
-        let host_contexts = exec.host_contexts().to_vec();
-        let inside = enter_all(OPERATION, &host_contexts)?;
-        for state in &host_contexts {
-            self.end.keep_peer(state);
-        }
-        drop(inside);
         Ok(BoundGraph {
             exec: exec.as_raw(),
-            host_contexts,
             scope: PhantomData,
         })
     }
@@ -140,7 +118,6 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     pub fn launch_graph(&self, graph: &mut BoundGraph<'scope>) -> Result<()> {
         const OPERATION: &str = "Scope::launch_graph";
         let core = self.core();
-        let _inside = enter_all(OPERATION, &graph.host_contexts)?;
         // A graph is launched in the context of its stream whatever is current, unless that is the default stream. (The
         // conformance suite tests that.)
         if !core.is_default()

@@ -9,7 +9,8 @@ use crate::step::{Step, steps};
 /// A sequence of steps between a beginning and an end.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
-    /// The first context: bit 0 for a dedicated one, else the primary one; the next bits for its level.
+    /// The first context: bit 0 for a dedicated one, else the primary one; the next bits for its level. Bit 7 for a second
+    /// context.
     pub begin: u8,
     /// Its steps.
     pub steps: Vec<Step>,

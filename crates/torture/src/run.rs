@@ -101,7 +101,8 @@ pub fn free_bytes() -> u64 {
     OBSERVER.memory().expect("free memory can be read").free
 }
 
-/// The program's first context, with a stream: most steps need one.
+/// The program's first context, with a stream: most steps need one. Perhaps a second one, with page-locked memory, which
+/// random steps create too rarely on a real GPU.
 fn begin(program: &Program, mode: Mode, before: &Before) -> Check<Box<World>> {
     let mut world = Box::new(World::new(mode, Arc::clone(&before.counters))?);
     let (own, level) = (program.begin & 1 != 0, level(program.begin >> 1, mode));
@@ -115,6 +116,16 @@ fn begin(program: &Program, mode: Mode, before: &Before) -> Check<Box<World>> {
         seed: program.begin >> 4,
         label: 0,
     })?;
+    if mode == Mode::Thorough && program.begin & 0x80 != 0 {
+        world.open(!own, Level::Sites, true)?;
+        world.make(Make {
+            what: ResourceType::Pinned,
+            place: 1,
+            len: program.begin,
+            seed: program.begin,
+            label: 0,
+        })?;
+    }
     Ok(world)
 }
 

@@ -29,10 +29,9 @@ struct Plan<'a> {
     mid: usize,
     /// How often the work is launched as a graph; 0 for a scope.
     launches: u8,
-    /// The host memory belongs to another context, which is open.
-    host_of_other: bool,
-    /// From this piece of work on, the host memory is page-locked by a context that is closed.
-    host_closed_from: Option<usize>,
+    /// What each piece of work fails with if it uses the host memory, which another context has page-locked: where it is
+    /// captured, and where that context is closed and has not unregistered it.
+    host_refusals: Vec<Option<Expected>>,
     /// The addresses of the scratch memory.
     scratch: RefCell<Vec<u64>>,
 }
@@ -67,20 +66,13 @@ impl Plan<'_> {
 
     /// The first piece of work that fails because of its host memory, if the scope does not end before.
     fn fails_at(&self) -> Option<usize> {
-        let from = self.host_closed_from?;
         let last = match self.end {
             End::Plain | End::CloseHost(_) => self.work.len(),
             _ => self.end_at(),
         };
-        (from..last).find(|number| self.uses_host(&self.work[*number]))
-    }
-
-    /// Whether a graph has the mapping of host memory whose context is closed before the launch.
-    fn fails_to_launch(&self) -> bool {
-        let mut before = self.work[..self.end_at()].iter();
-        self.host_of_other
-            && matches!(self.end, End::CloseHost(_))
-            && before.any(|work| self.uses_host(work))
+        (0..last).find(|number| {
+            self.host_refusals[*number].is_some() && self.uses_host(&self.work[*number])
+        })
     }
 
     /// Whether the work is captured, and its graph instantiated.
@@ -92,7 +84,7 @@ impl Plan<'_> {
     fn runs(&self) -> u8 {
         match self.launches {
             0 => 1,
-            launches if self.is_captured() && !self.fails_to_launch() => launches,
+            launches if self.is_captured() => launches,
             _ => 0,
         }
     }
@@ -282,11 +274,16 @@ impl World {
     /// Work on a stream, on one resource, from another, and with host memory.
     pub fn scope(&mut self, picks: [u8; 3], work: [Work; 4], last: LastByte) -> Check {
         let LastByte { host, mut end } = last;
-        let to = self.pick(picks[1], |resource| resource.guard.is_on_device())?;
         let stream = self.pick_stream(picks[0])?;
         let slot = self.resources[stream].slot;
+        // Memory that fits a scope which closes the context of its host memory is rare.
+        let closes_host = matches!(end, End::CloseHost(_));
+        let near = |one: &Resource| {
+            one.guard.is_on_device() && (!closes_host || one.slot == slot && !one.guard.is_words())
+        };
+        let to = self.pick(picks[1], near)?;
         if let End::Close(after) = end
-            && !self.can_close(slot)
+            && (self.spares_contexts() || !self.can_close(slot))
         {
             end = End::Panic(after);
         }
@@ -297,14 +294,18 @@ impl World {
         let words = self.resources[to].guard.is_words();
         let to = self.resources[to].id;
         let from = self.pick(picks[2], |one| {
-            one.id != to && one.guard.is_on_device() && one.guard.is_words() == words
+            one.id != to && near(one) && one.guard.is_words() == words
         });
-        let host = self.pick(host, |one| !words && one.guard.is_on_host());
-        if let End::CloseHost(_) = end {
-            let owner = host.as_ref().map(|host| self.resources[*host].slot);
-            if !owner.is_ok_and(|owner| owner != slot && self.can_close(owner)) {
-                end = End::Plain;
-            }
+        let fits = |one: &Resource| !words && one.guard.is_on_host();
+        let of_other = |one: &Resource| one.slot != slot && self.can_close(one.slot);
+        let other = self.pick(host, |one| fits(one) && of_other(one)).ok();
+        let host = match (end, other) {
+            // Also on a real GPU: it is rare enough there that host memory belongs to another context.
+            (End::CloseHost(_), Some(other)) => Ok(other),
+            _ => self.pick(host, fits),
+        };
+        if closes_host && other.is_none() {
+            end = End::Plain;
         }
 
         // The participants are removed from the list, and inserted again after.
@@ -343,7 +344,6 @@ impl World {
     /// Whether a context can be closed now, without a leak for good.
     fn can_close(&self, slot: usize) -> bool {
         self.slots[slot].context.is_some()
-            && !self.spares_contexts()
             && !self.resources.iter().any(|one| self.would_leak(one, slot))
     }
 
@@ -373,17 +373,24 @@ impl World {
         let len = to.contents.len().min(host_model.len());
         let len = from.map_or(len, |from| len.min(from.contents.len())) / size;
         let other = host.as_ref().filter(|host| host.slot != slot);
-        let host_closed_from = other.and_then(|host| match end {
-            _ if host.kept_by_driver => Some(0),
-            End::CloseHost(after) if self.stays_registered(host) => {
-                Some(usize::from(after).min(work.len()))
+        let close = match end {
+            End::CloseHost(after) => usize::from(after),
+            _ => usize::MAX,
+        };
+        let refusal = |number: usize| {
+            let host = other.filter(|host| host.key.is_some())?;
+            match number < close {
+                _ if host.kept_by_driver => Some(Expected::HostClosed),
+                true => {
+                    (launches != 0 && self.is_open(host.slot)).then_some(Expected::WrongContext)
+                }
+                false => self.stays_registered(host).then_some(Expected::HostClosed),
             }
-            _ => None,
-        });
+        };
+        let host_refusals = (0..work.len()).map(refusal).collect();
         let plan = Plan {
             stream: all.stream.guard.stream(),
-            host_of_other: other.is_some_and(|host| host.key.is_some()),
-            host_closed_from,
+            host_refusals,
             // Events cannot be captured.
             event: all
                 .event
@@ -464,8 +471,8 @@ impl World {
             let executables = u64::from(right && plan.is_captured());
             registry.pass(Kind::GraphExec, executables, 0);
         }
-        let fails = plan.fails_at().is_some();
-        let should_unwind = right && open && !fails && matches!(end, End::Panic(_));
+        let refusal = plan.fails_at().and_then(|at| plan.host_refusals[at]);
+        let should_unwind = right && open && refusal.is_none() && matches!(end, End::Panic(_));
         ensure_eq("a panic in the scope", ran.is_none(), should_unwind)?;
         match ran {
             None => self.outcome.panics += 1,
@@ -476,14 +483,14 @@ impl World {
                     Task::Record | Task::Wait => plan.event.is_some(),
                     _ => true,
                 });
-                let expected = match end {
+                let expected = match (end, refusal) {
                     // The destination is bound first; a capture begins before.
                     _ if (same(to) || launches != 0) && !open => Expected::Closed,
                     _ if !right => Expected::WrongContext,
                     _ if !open => Expected::Closed,
-                    _ if fails || (launches != 0 && plan.fails_to_launch()) => Expected::HostClosed,
-                    End::Close(_) if has_later_work => Expected::Closed,
-                    End::Error(_) => Expected::WrongContext,
+                    (_, Some(refusal)) => refusal,
+                    (End::Close(_), _) if has_later_work => Expected::Closed,
+                    (End::Error(_), _) => Expected::WrongContext,
                     _ => Expected::Success,
                 };
                 expect("scope", result, expected)?;

@@ -21,7 +21,10 @@ cases! {"waits":
     primary_reset,
     primary_release,
     work_of_another_context,
-    end_of_another_context,
+    frees_beside_another_context,
+    destroy_beside_another_context,
+    reset_beside_another_context,
+    release_beside_another_context,
 }
 
 const WAITS: &str = "waits";
@@ -291,12 +294,50 @@ fn work_of_another_context(c: &Case) {
     wait_for(c, stream);
 }
 
+/// To free device or managed memory does not wait for a host function of another context.
+fn frees_beside_another_context(c: &Case) {
+    primary(c);
+    let stream = independent(c);
+    create(c);
+    let (small, large, mut managed) = (alloc(c, 4096), alloc(c, 64 * MIB), 0);
+    c.require(
+        "cuMemAllocManaged",
+        cuMemAllocManaged(&mut managed, 4096, 1),
+    );
+    for (what, ptr) in [("small", small), ("large", large), ("managed", managed)] {
+        check(c, stream, what, GOES_ON, || cuMemFree_v2(ptr));
+        wait_for(c, stream);
+    }
+}
+
 /// To destroy a context waits for the work of other contexts of its device too.
-fn end_of_another_context(c: &Case) {
+fn destroy_beside_another_context(c: &Case) {
     primary(c);
     let stream = independent(c);
     let context = create(c);
     check(c, stream, "cuCtxDestroy", WAITS, || {
         cuCtxDestroy_v2(context)
+    });
+}
+
+/// So does a reset of the primary context.
+fn reset_beside_another_context(c: &Case) {
+    primary(c);
+    alloc(c, 4096);
+    create(c);
+    let stream = independent(c);
+    check(c, stream, "cuDevicePrimaryCtxReset", WAITS, || {
+        cuDevicePrimaryCtxReset_v2(0)
+    });
+}
+
+/// And the last release of the primary context.
+fn release_beside_another_context(c: &Case) {
+    primary(c);
+    alloc(c, 4096);
+    create(c);
+    let stream = independent(c);
+    check(c, stream, "cuDevicePrimaryCtxRelease", WAITS, || {
+        cuDevicePrimaryCtxRelease_v2(0)
     });
 }

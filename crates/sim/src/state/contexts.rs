@@ -9,7 +9,7 @@ use cuguard_sys::CUresult;
 use super::driver_state::DriverState;
 use super::lock::StateGuard;
 use super::objects::{Closing, Context};
-use super::wait::{wait_until_idle, wait_until_unused};
+use super::wait::{synchronize_context, wait_until_idle, wait_until_unused};
 use crate::handle::{self, Id, Kind};
 use crate::memory::MemoryRange;
 use crate::result::DriverResult;
@@ -131,6 +131,13 @@ pub(crate) fn end_context(mut state: StateGuard, id: Id, closing: Closing) -> (S
     // A destruction under way is not downgraded to a release.
     if context.closing != Some(Closing::Destroyed) {
         context.closing = Some(closing);
+    }
+    // As measured on a real driver, for the work of other contexts too.
+    let device = state.device_of(id);
+    let beside = |other: &Id| *other != id && state.device_of(*other) == device;
+    let others: Vec<_> = state.contexts.keys().copied().filter(beside).collect();
+    for other in others {
+        state = synchronize_context(state, other);
     }
     let (mut state, idle) = wait_until_idle(state, id);
     if !idle {
