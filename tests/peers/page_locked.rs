@@ -1,11 +1,15 @@
 //! Page-locked host memory of one context in copies, scopes and graphs of another, with either context closed before,
-//! during and after: memory stays valid until the work that uses it is done, or the operation fails.
+//! during and after: memory stays valid until the work that uses it is done, or the operation fails. So does other memory
+//! that a scope binds as that of a peer.
 
 use std::sync::mpsc;
 use std::thread;
 
 use cuguard::memory::PitchedBuffer;
-use cuguard::{Context, DeviceBuffer, Error, PinnedBuffer, RegisteredVec, Result, Stream};
+use cuguard::scope::Bindable;
+use cuguard::{
+    Context, DeviceBuffer, Error, ManagedBuffer, PinnedBuffer, Pool, RegisteredVec, Result, Stream,
+};
 
 use crate::gate::Gate;
 use crate::support::*;
@@ -291,5 +295,53 @@ fn the_context_of_the_work_is_closed() -> Result<()> {
             Ok(())
         })?;
     }
+    Ok(())
+}
+
+/// Memory of every kind that a scope can bind as that of another context: its teardown waits for the copy.
+#[test]
+fn memory_of_a_peer_is_closed_while_a_copy_is_in_flight() -> Result<()> {
+    fn check<M>(user: Context, owner: Context, memory: M) -> Result<()>
+    where
+        for<'a> &'a M: Bindable<Value = u32>,
+    {
+        let stream = Stream::new(&user)?;
+        let mut device = DeviceBuffer::<u32>::zeroed(&user, LEN)?;
+        let gate = Gate::on(&user, &stream);
+        stream.scope(|s| {
+            let (mut device, memory) = (s.bind_mut(&mut device)?, s.bind_peer(&memory)?);
+            s.copy_from_peer(&mut device, &memory)?;
+            let opener = gate.open_later();
+            owner.close()?;
+            assert!(gate.is_open());
+            opener.join().unwrap();
+            let late = s.copy_from_peer(&mut device, &memory).unwrap_err();
+            assert!(matches!(late, Error::ContextClosed { .. }), "{late}");
+            Ok(())
+        })?;
+        assert_eq!(device.to_vec()?, [7; LEN]);
+        drop((memory, device, stream));
+        user.close()
+    }
+    let turn = machine();
+    let values = [7_u32; LEN];
+    for other in OTHERS {
+        let (user, owner) = other.contexts()?;
+        let memory = PinnedBuffer::from_slice(&owner, &values)?;
+        check(user, owner, memory)?;
+        let (user, owner) = other.contexts()?;
+        let memory = RegisteredVec::new(&owner, values.to_vec())?;
+        check(user, owner, memory)?;
+        let (user, owner) = other.contexts()?;
+        let memory = ManagedBuffer::from_slice(&owner, &values)?;
+        check(user, owner, memory)?;
+        let (user, owner) = other.contexts()?;
+        let memory = DeviceBuffer::from_slice(&owner, &values)?;
+        check(user, owner, memory)?;
+        let (user, owner) = other.contexts()?;
+        let memory = DeviceBuffer::from_slice_in(&Pool::new(&owner)?, &values)?;
+        check(user, owner, memory)?;
+    }
+    turn.all_came_back();
     Ok(())
 }
