@@ -393,6 +393,11 @@ impl ContextState {
         self.teardown_thread.load(Ordering::Acquire) == thread
     }
 
+    /// Whether the context is closed, and its teardown done.
+    pub(crate) fn is_torn_down(&self) -> bool {
+        self.is_closed() && self.gate.wait_for_teardown_until(Instant::now())
+    }
+
     /// Whether teardown has closed the gate.
     pub(crate) fn is_closed(&self) -> bool {
         self.gate.is_closed()

@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
-use cuguard_driver::result::{event, stream};
+use cuguard_driver::result::{self, event, stream};
 use cuguard_driver::sys::{CUstream, flags};
 
 use super::context_state::ContextState;
 use super::free_progress::{FreePoint, FreeProgress};
 use super::handle_list::{Handles, destroy_event, record_event};
+use super::stream_state::StreamState;
 use crate::error::Error;
 
 /// The operation that errors name.
@@ -68,6 +69,26 @@ impl FreeEvent {
         recorded.map(|(recorded, _)| recorded)
     }
 
+    /// Records an event in a stream that is alive, as far as the driver permits.
+    pub(crate) fn record_in(stream: &StreamState) -> Option<Self> {
+        let (state, handle) = (stream.state(), stream.handle());
+        let entered = state.enter(OPERATION).ok()?;
+        // An event in a stream that other code captures would become a part of its graph.
+        // SAFETY: the stream is alive.
+        if unsafe { stream::is_capturing(handle) } != Ok(false) {
+            return None;
+        }
+        let of_stream = match stream.is_per_thread() {
+            // That of the thread that uses it: the legacy default stream comes after all of them.
+            true => (CUstream::LEGACY, Arc::default()),
+            false => (handle, stream.progress().clone()),
+        };
+        let recorded = Self::record(state, |_| vec![of_stream]);
+        drop(entered);
+        // The drops of those that failed enter and lock.
+        recorded.0.into_iter().next()
+    }
+
     /// Records an event in each of some streams. Also returns the events that failed, to be dropped outside of the gate.
     fn record(
         state: &Arc<ContextState>,
@@ -101,13 +122,18 @@ impl FreeEvent {
         (recorded, failed)
     }
 
-    /// Whether the device has passed the event. If so, synchronizes with it, which returns at once and makes the memory
-    /// available.
+    /// Whether the device has passed the event, or nothing is known of that. If it has, synchronizes with it, which returns at
+    /// once and makes the memory available.
     pub(crate) fn is_done(&self) -> bool {
+        self.has_passed() != Ok(false)
+    }
+
+    /// Whether the device has passed the event.
+    pub(crate) fn has_passed(&self) -> result::Result<bool> {
         let event = self.state.streams.lock().events.get(&self.number).copied();
         let Some(event) = event else {
             // Teardown took it, when the device was idle.
-            return true;
+            return Ok(true);
         };
         match self.state.enter(OPERATION) {
             Ok(_entered) => {
@@ -118,11 +144,11 @@ impl FreeEvent {
                 if passed == Ok(true) && unsafe { event::synchronize(event) }.is_ok() {
                     self.progress.complete_to(self.point);
                 }
-                passed != Ok(false)
+                passed
             }
             // Teardown is about to take it.
-            Err(Error::ContextClosed { .. }) => false,
-            Err(_) => true,
+            Err(Error::ContextClosed { .. }) => Ok(false),
+            Err(_) => Ok(true),
         }
     }
 }

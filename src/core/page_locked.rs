@@ -9,8 +9,10 @@
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use cuguard_driver::sys::CUcontext;
 use cuguard_sync::{GateGuard, process};
 
 use super::context_state::ContextState;
@@ -27,10 +29,16 @@ type Table = BTreeMap<usize, Registered>;
 
 static TABLE: RwLock<Table> = RwLock::new(Table::new());
 
+/// How many ranges there are, so that programs without such memory take no lock. A thread that has the memory has seen it
+/// registered.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
 /// Changes the table. Not in a forked child, where a thread that does not exist may hold the lock.
 fn change(change: impl FnOnce(&mut Table)) {
     if !process::is_forked() {
-        change(&mut TABLE.write().unwrap_or_else(PoisonError::into_inner));
+        let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
+        change(&mut table);
+        COUNT.store(table.len(), Ordering::Release);
     }
 }
 
@@ -47,16 +55,28 @@ pub(crate) fn remove(start: u64) {
     change(|table| drop(table.remove(&(start as usize))));
 }
 
-/// The driver's context is destroyed, and every registration with it.
-pub(crate) fn remove_all_of(state: &ContextState) {
-    change(|table| table.retain(|_, range| !std::ptr::eq(Arc::as_ptr(&range.state), state)));
+/// The driver's context has ended, and every registration with it: those of this context, and those of others that were
+/// closed before and had the same driver's context. (An open one with that handle is a primary context that was activated
+/// again.)
+pub(crate) fn remove_all_in(context: CUcontext) {
+    let has_ended = |state: &ContextState| state.context == context && state.is_closed();
+    change(|table| {
+        table.retain(|_, range| {
+            let ended = has_ended(&range.state);
+            if ended {
+                range.state.unregistered.add_all();
+            }
+            !ended
+        });
+    });
 }
 
-/// The context that registered the memory at an address.
-fn owner_of(address: *const c_void) -> Option<Arc<ContextState>> {
+/// The context that registered the memory at an address, if that is another one than `user`.
+fn owner_of(address: *const c_void, user: &Arc<ContextState>) -> Option<Arc<ContextState>> {
     let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
     let (_, range) = table.range(..=address.addr()).next_back()?;
-    (address.addr() < range.end).then(|| range.state.clone())
+    let is_other = address.addr() < range.end && !Arc::ptr_eq(&range.state, user);
+    is_other.then(|| range.state.clone())
 }
 
 /// Runs an operation of the context `user` on host memory. If another context registered the memory, runs it inside the
@@ -76,14 +96,18 @@ pub(crate) fn with_owner<T>(
     if process::is_exiting() {
         return Err(Error::ProcessEnding { operation });
     }
-    let other = || owner_of(memory).filter(|owner| !Arc::ptr_eq(owner, user));
-    let Some(owner) = other() else {
+    if COUNT.load(Ordering::Acquire) == 0 {
+        return run(None);
+    }
+    let Some(owner) = owner_of(memory, user) else {
         return run(None);
     };
     match enter(operation, &owner) {
         Ok(_inside) => run(Some(&owner)),
         // Teardown has unregistered the memory meanwhile, so it is pageable now.
-        Err(_) if other().is_none() => run(None),
+        Err(_) if owner_of(memory, user).is_none() => run(None),
+        // It is done, and left the memory registered in the driver's context of `user`.
+        Err(_) if owner.context == user.context && owner.is_torn_down() => run(None),
         Err(error) => Err(error),
     }
 }

@@ -1,7 +1,7 @@
 //! Streams of other contexts whose work uses memory of a context.
 //!
-//! A scope that binds memory of another context is on the list of that context until it has ended: if the context is
-//! closed meanwhile, teardown waits for the streams on the list before it frees the memory.
+//! The stream of a scope that uses memory of another context is on the list of that context until the scope has ended: if the
+//! context is closed meanwhile, teardown waits for the work of the streams on the list before it frees the memory.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -13,6 +13,7 @@ use cuguard_driver::sys::CUresult;
 use cuguard_sync::process;
 
 use super::context_state::ContextState;
+use super::free_event::FreeEvent;
 use super::lock::lock;
 use super::stream_state::StreamState;
 use super::wait::{WaitFailures, abort};
@@ -23,7 +24,13 @@ pub(crate) struct PeerStreams(Mutex<Streams>);
 #[derive(Default)]
 struct Streams {
     next: u64,
-    live: BTreeMap<u64, Arc<StreamState>>,
+    live: BTreeMap<u64, Listed>,
+}
+
+struct Listed {
+    stream: Arc<StreamState>,
+    /// Whether it uses device memory, and not only host memory. Compaction moves device memory.
+    device_memory: bool,
 }
 
 /// Keeps a stream on the list of another context.
@@ -44,7 +51,11 @@ impl PeerUse {
         let mut streams = lock(&state.peer_streams.0);
         streams.next += 1;
         let number = streams.next;
-        streams.live.insert(number, stream.clone());
+        let listed = Listed {
+            stream: stream.clone(),
+            device_memory: false,
+        };
+        streams.live.insert(number, listed);
         drop(streams);
         Self {
             state: state.clone(),
@@ -54,6 +65,14 @@ impl PeerUse {
 
     pub(crate) fn is_of(&self, state: &Arc<ContextState>) -> bool {
         Arc::ptr_eq(&self.state, state)
+    }
+
+    /// The stream uses device memory of the context, too. The caller is inside the gate.
+    pub(crate) fn add_device_memory(&self) {
+        let mut streams = lock(&self.state.peer_streams.0);
+        if let Some(listed) = streams.live.get_mut(&self.number) {
+            listed.device_memory = true;
+        }
     }
 }
 
@@ -70,46 +89,63 @@ impl Drop for PeerUse {
 }
 
 impl PeerStreams {
-    /// Whether no stream of another context uses memory of this one.
-    pub(super) fn is_empty(&self) -> bool {
-        lock(&self.0).live.is_empty()
+    /// Whether a stream of another context uses device memory of this one.
+    pub(super) fn use_device_memory(&self) -> bool {
+        lock(&self.0).live.values().any(|one| one.device_memory)
     }
 
-    /// Waits for the streams on the list. The gate is closed, so no more work is enqueued that uses the memory.
+    /// Waits for the work that streams on the list have enqueued so far. The gate is closed, so no more work is enqueued that
+    /// uses the memory, and no stream is added.
     pub(super) fn wait(&self, operation: &'static str) {
-        // The last stream that is done, and the one that the failures are of.
-        let (mut done, mut current) = (0, 0);
+        let numbers: Vec<u64> = lock(&self.0).live.keys().copied().collect();
+        for number in numbers {
+            self.wait_for(number, operation);
+        }
+    }
+
+    fn wait_for(&self, number: u64, operation: &'static str) {
         let mut failures = WaitFailures::default();
         let mut pause = SHORTEST_PAUSE;
+        // Recorded once the stream is found working: it may be given other work without an end.
+        let mut event = None;
         while !process::is_exiting() {
-            let streams = lock(&self.0);
-            let Some((&number, stream)) = streams.live.range(done + 1..).next() else {
-                return;
+            let progress = match event.as_ref().map(FreeEvent::has_passed) {
+                Some(Ok(true)) => return,
+                Some(Ok(false)) => Progress::Working,
+                Some(Err(_)) | None => {
+                    // With the list locked, because a scope removes its stream from it before it ends. A reference would
+                    // not do: the program destroys a stream that it borrowed once the scope has ended.
+                    let streams = lock(&self.0);
+                    let Some(Listed { stream, .. }) = streams.live.get(&number) else {
+                        return;
+                    };
+                    let progress = progress_of(stream, operation);
+                    if let Progress::Working | Progress::Refused(_) = progress {
+                        event = FreeEvent::record_in(stream);
+                    }
+                    match event {
+                        // Nothing else reports whether it works.
+                        None if stream.is_per_thread() => {
+                            Progress::Refused(vec![CUresult::UNKNOWN])
+                        }
+                        _ => progress,
+                    }
+                }
             };
-            if number != current {
-                (current, failures, pause) = (number, WaitFailures::default(), SHORTEST_PAUSE);
-            }
-            // With the list locked, because a scope removes its stream from it before it ends. A reference would not do: the
-            // program destroys a stream that it borrowed once the scope has ended.
-            let state = stream.state().clone();
-            let progress = progress_of(stream, operation);
-            drop(streams);
-            let is_done = match progress {
-                Progress::Done => true,
+            match progress {
+                Progress::Done => return,
                 Progress::Working => {
                     failures = WaitFailures::default();
                     std::thread::sleep(pause);
                     pause = (pause * 2).min(WaitFailures::PAUSE);
-                    false
                 }
-                Progress::Refused(codes) => failures.is_dead_after(operation, &codes),
-                Progress::Closed => {
-                    wait_for_idle_device(&state, operation);
-                    true
+                // The next attempt is at the event, if there is one.
+                Progress::Refused(codes) => {
+                    if failures.is_dead_after(operation, &codes) {
+                        return;
+                    }
                 }
-            };
-            if is_done {
-                done = number;
+                Progress::Closed(state) => return wait_for_idle_device(&state, operation),
             }
         }
     }
@@ -125,13 +161,13 @@ enum Progress {
     /// Errors of the stream's context, whose scope returns them.
     Refused(Vec<CUresult>),
     /// The context of the stream is closed.
-    Closed,
+    Closed(Arc<ContextState>),
 }
 
 /// Whether a stream that is alive has done its work. Does not wait for the device.
 fn progress_of(stream: &StreamState, operation: &'static str) -> Progress {
     let Ok((_entered, made_current)) = stream.state().enter_any_context(operation) else {
-        return Progress::Closed;
+        return Progress::Closed(stream.state().clone());
     };
     let refusal = made_current.err().map(|error| error.code);
     // A stream can be queried even if its context cannot be made current, but for a default stream: that would be the one
@@ -140,6 +176,10 @@ fn progress_of(stream: &StreamState, operation: &'static str) -> Progress {
         && stream.is_default()
     {
         return Progress::Refused(vec![code]);
+    }
+    if stream.is_per_thread() {
+        // A query would be of this thread's own.
+        return Progress::Working;
     }
     // SAFETY: the stream is alive.
     match unsafe { stream::query(stream.handle()) } {

@@ -75,7 +75,9 @@ impl fmt::Display for NotCompacted {
             Self::Captured => f.write_str(
                 "a stream of the context is being captured, so the device cannot be waited for",
             ),
-            Self::UsedByPeer => f.write_str("a scope of another context uses memory of this one"),
+            Self::UsedByPeer => {
+                f.write_str("a scope of another context uses device memory of this one")
+            }
             Self::HostFunction => f.write_str(
                 "it waits for the device, which waits for the host function that called it",
             ),
@@ -202,7 +204,7 @@ fn attempt<T>(
         return Err(NotCompacted::Captured);
     }
     // A scope of another context enters this gate to enqueue work; what it has enqueued is not waited for here.
-    if !state.peer_streams.is_empty() {
+    if state.peer_streams.use_device_memory() {
         return Err(NotCompacted::UsedByPeer);
     }
     // What is left of the time: it is how long other threads are stopped.

@@ -76,6 +76,7 @@ impl ContextState {
         peer_access::forget_all_of(self);
         let released = self.release_context(operation);
         if released.is_ok() && self.has_ended() {
+            page_locked::remove_all_in(self.context);
             record_context_ended(self.recorded_number());
         }
         keep(released);
@@ -155,6 +156,12 @@ impl ContextState {
             self.device_idle
                 .store(dead == WaitFailures::ATTEMPTS, Ordering::Release);
             std::thread::sleep(WaitFailures::PAUSE);
+        }
+        // The driver fails to wait for the context, and does not call it dead.
+        let is_known = self.device_idle.load(Ordering::Acquire) || process::is_exiting();
+        if !is_known && self.wait_for_streams().is_ok() {
+            self.only_streams_idle.store(true, Ordering::Release);
+            self.device_idle.store(true, Ordering::Release);
         }
         first
     }
@@ -303,7 +310,6 @@ impl ContextState {
                 // SAFETY: the builder created it or took ownership of it, and the gate is closed.
                 let destroyed = unsafe { context::destroy(self.context) };
                 if destroyed.is_ok() {
-                    page_locked::remove_all_of(self);
                     self.unregistered.add_all();
                     // Its work is destroyed with it.
                     self.device_idle.store(true, Ordering::Release);

@@ -168,8 +168,7 @@ impl Stream {
     /// [default stream](Self::default_stream), which lives as long as its context.)
     ///
     /// `CUstream::PER_THREAD` is another stream on every thread: the guard, its scopes and the buffers that were
-    /// allocated on it are then used and dropped on this thread alone, and a context whose memory a scope of it
-    /// [uses](crate::Scope::bind_peer) is not closed on another thread meanwhile.
+    /// allocated on it are then used and dropped on this thread alone.
     ///
     /// # Errors
     ///

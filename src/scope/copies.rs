@@ -2,21 +2,19 @@
 
 use std::ffi::c_void;
 
-use cuguard_driver::result::{self, copy};
+use cuguard_driver::result::{self, copy, memory};
 use cuguard_driver::sys::CUstream;
 use cust::memory::DeviceCopy;
 
+use super::end::PeerMemory;
 use super::{DeviceMut, DeviceRef, HostMut, HostRef, Scope};
-use crate::core::{page_locked, same_context};
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::Result;
+use crate::core::page_locked;
+use crate::error::{Error, Result};
 use crate::guards::check_len;
 
 impl<'scope> Scope<'scope, '_> {
     /// Enqueues a copy from or to host memory. If another context has page-locked that memory, its teardown waits for this
-    /// scope. Such a copy cannot be captured: the driver's graph has the mapping of the memory, and once the other context is
-    /// destroyed, the driver crashes when the graph is launched, and also when it is destroyed.
+    /// scope.
     fn enqueue_with_host(
         &self,
         operation: &'static str,
@@ -24,18 +22,25 @@ impl<'scope> Scope<'scope, '_> {
         bytes: usize,
         call: impl FnOnce(CUstream) -> result::Result,
     ) -> Result<()> {
-        if bytes == 0 {
-            return self.enqueue(operation, bytes, call);
-        }
         let user = self.core().state();
+        // First: where nothing can be enqueued, no teardown is to wait for it.
+        let entered = user.enter(operation)?;
+        if bytes == 0 {
+            return Ok(());
+        }
         page_locked::with_owner(operation, user, memory, |owner| {
             match (owner, &self.end.capture) {
-                (Some(owner), None) => self.end.keep_peer(owner),
-                (Some(owner), Some(_)) => {
-                    let memory_of = ("the page-locked host memory", owner);
-                    same_context::check(operation, ("the captured stream", user), memory_of)?;
+                (owner, Some(_)) => {
+                    let allocated = entered.check(memory::context_of(memory.addr() as u64))?;
+                    if owner.is_some() || allocated.is_some_and(|other| other != user.context) {
+                        // The driver's graph has the mapping of the memory. Once the other context is destroyed, the driver
+                        // crashes when the graph is launched, and also when it is destroyed.
+                        let reason = "memory of another context cannot be copied in a capture";
+                        return Err(Error::Capture { operation, reason });
+                    }
                 }
-                (None, _) => {}
+                (Some(owner), None) => self.end.keep_peer(owner, PeerMemory::Host),
+                (None, None) => {}
             }
             self.enqueue(operation, bytes, call)
         })
@@ -58,7 +63,7 @@ impl<'scope> Scope<'scope, '_> {
     /// # Errors
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error; for page-locked memory of another
-    /// context, [`Error::HostContextClosed`], and in a capture [`Error::WrongContext`].
+    /// context, [`Error::HostContextClosed`], and in a capture [`Error::Capture`].
     pub fn upload<T: DeviceCopy>(
         &self,
         to: &mut DeviceMut<'scope, T>,
@@ -94,7 +99,7 @@ impl<'scope> Scope<'scope, '_> {
     /// # Errors
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error; for page-locked memory of another
-    /// context, [`Error::HostContextClosed`], and in a capture [`Error::WrongContext`].
+    /// context, [`Error::HostContextClosed`], and in a capture [`Error::Capture`].
     pub fn download<T: DeviceCopy>(
         &self,
         to: &mut HostMut<'scope, T>,

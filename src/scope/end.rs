@@ -37,6 +37,15 @@ use cuguard_sync::process;
 
 const OPERATION: &str = "Stream::scope";
 
+/// Which memory of another context a scope uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerMemory {
+    /// Page-locked host memory.
+    Host,
+    /// Any other memory, which may be a block of a pool.
+    Device,
+}
+
 /// What a scope has in flight. Waits for the stream on drop, also by a panic.
 #[derive(Debug)]
 pub(crate) struct ScopeEnd {
@@ -78,10 +87,15 @@ impl ScopeEnd {
     /// Lets the teardown of another context wait for this scope.
     ///
     /// The caller is inside the gate of that context.
-    pub(crate) fn keep_peer(&self, state: &Arc<ContextState>) {
+    pub(crate) fn keep_peer(&self, state: &Arc<ContextState>, memory: PeerMemory) {
         let mut peers = lock(&self.peers);
-        if !peers.iter().any(|peer| peer.is_of(state)) {
+        let known = peers.iter().position(|peer| peer.is_of(state));
+        let at = known.unwrap_or_else(|| {
             peers.push(PeerUse::new(state, &self.core));
+            peers.len() - 1
+        });
+        if memory == PeerMemory::Device {
+            peers[at].add_device_memory();
         }
     }
 

@@ -12,6 +12,7 @@ use cust::memory::{DeviceCopy, DevicePointer};
 
 use super::bindable::BindableMemory;
 use super::bound::Brand;
+use super::end::PeerMemory;
 use super::{Bindable, BindableMut, DeviceMut, DeviceRef, Scope};
 use crate::core::ContextState;
 use crate::error::{Error, Result};
@@ -151,7 +152,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             });
         }
         let entered = state.enter(operation)?;
-        self.end.keep_peer(state);
+        self.end.keep_peer(state, PeerMemory::Device);
         if let Some(home) = memory.home {
             // It must be allocated, and cleared, before it is used here.
             core.order_after_peer(operation, home)?;

@@ -5,10 +5,14 @@
 use std::sync::mpsc;
 use std::thread;
 
-use cuguard::memory::PitchedBuffer;
+use cuguard::context::ContextBuilder;
+use cuguard::driver::sys::{CUresult, CUstream};
+use cuguard::memory::{PitchedBuffer, WriteCombinedBuffer};
 use cuguard::scope::Bindable;
+use cuguard::sim::{self, Fault};
 use cuguard::{
-    Context, DeviceBuffer, Error, ManagedBuffer, PinnedBuffer, Pool, RegisteredVec, Result, Stream,
+    Context, DeviceBuffer, Error, Level, ManagedBuffer, PinnedBuffer, Pool, RegisteredVec, Result,
+    Stream,
 };
 
 use crate::gate::Gate;
@@ -181,7 +185,6 @@ fn the_owner_was_closed_before() -> Result<()> {
 #[test]
 fn a_graph_cannot_have_the_memory() -> Result<()> {
     for_each(|_, user, owner, mut memory| {
-        let numbers = (user.snapshot().info.context, owner.snapshot().info.context);
         let stream = Stream::new(&user)?;
         let mut device = DeviceBuffer::<u32>::zeroed(&user, LEN)?;
         let refused = stream.capture(|c| {
@@ -189,10 +192,7 @@ fn a_graph_cannot_have_the_memory() -> Result<()> {
             c.upload(&mut device, &c.bind_host(memory.as_slice()))
         });
         let text = |operation: &str| {
-            let (user, owner) = numbers;
-            format!(
-                "{operation}: the captured stream belongs to context {user}, the page-locked host memory to context {owner}"
-            )
+            format!("{operation}: memory of another context cannot be copied in a capture")
         };
         let error = refused.map(drop).unwrap_err();
         assert_eq!(error.to_string(), text("Scope::upload"));
@@ -344,4 +344,199 @@ fn memory_of_a_peer_is_closed_while_a_copy_is_in_flight() -> Result<()> {
     }
     turn.all_came_back();
     Ok(())
+}
+
+/// So it is with memory that the host accesses through a borrow of its context: the graph may outlive the borrow, where it is
+/// forgotten.
+#[test]
+fn a_graph_cannot_have_memory_that_borrows_its_context() -> Result<()> {
+    let _turn = machine();
+    let (user, owner) = Other::Dedicated.contexts()?;
+    let stream = Stream::new(&user)?;
+    let mut device = DeviceBuffer::<u32>::zeroed(&user, LEN)?;
+    let combined = WriteCombinedBuffer::<u32>::zeroed(&owner, LEN)?;
+    let managed = ManagedBuffer::<u32>::zeroed(&owner, LEN)?;
+    for host in [combined.as_slice(&owner)?, managed.as_slice(&owner)?] {
+        let captured = stream.capture(|c| {
+            let mut device = c.bind_mut(&mut device)?;
+            c.upload(&mut device, &c.bind_host(host))
+        });
+        let error = captured.map(drop).unwrap_err();
+        assert!(matches!(error, Error::Capture { .. }), "{error}");
+        stream.scope(|s| s.upload(&mut s.bind_mut(&mut device)?, &s.bind_host(host)))?;
+    }
+    // Of its own context it can.
+    let own = WriteCombinedBuffer::from_slice(&user, &[3_u32; LEN])?;
+    let (graph, ()) = stream.capture(|c| {
+        let mut device = c.bind_mut(&mut device)?;
+        c.upload(&mut device, &c.bind_host(own.as_slice(&user)?))
+    })?;
+    graph.instantiate()?.launch(&stream)?;
+    assert_eq!(device.to_vec()?, [3; LEN]);
+    drop((combined, managed, own, device, stream));
+    owner.close()?;
+    user.close()
+}
+
+/// The teardown waits for the work so far, not for the stream to be idle.
+#[test]
+fn the_stream_is_given_other_work_without_an_end() -> Result<()> {
+    for_each(|_, user, owner, memory| {
+        let stream = Stream::new(&user)?;
+        let mut device = DeviceBuffer::<u32>::zeroed(&user, LEN)?;
+        let mut other = DeviceBuffer::<u32>::zeroed(&user, 1 << 20)?;
+        stream.scope(|s| {
+            let (mut device, mut other) = (s.bind_mut(&mut device)?, s.bind_mut(&mut other)?);
+            s.upload(&mut device, &s.bind_host(memory.as_slice()))?;
+            let closer = thread::spawn(move || owner.close());
+            let closed = soon_mut(|| {
+                // More than is done until the next round, and not much more.
+                for _ in 0..6 {
+                    s.fill(&mut other, 1).unwrap();
+                }
+                closer.is_finished()
+            });
+            assert!(closed, "the context is not closed");
+            closer.join().unwrap()
+        })?;
+        drop((memory, device, other, stream));
+        user.close()
+    })
+}
+
+/// A per-thread default stream is another one on the thread that closes.
+#[test]
+fn a_per_thread_stream_is_waited_for() -> Result<()> {
+    for_each(|_, user, owner, memory| {
+        // SAFETY: used on this thread only.
+        let stream = unsafe { Stream::borrow_raw(&user, CUstream::PER_THREAD)? };
+        let mut device = DeviceBuffer::<u32>::zeroed(&user, LEN)?;
+        let gate = Gate::on(&user, &stream);
+        stream.scope(|s| {
+            let mut device = s.bind_mut(&mut device)?;
+            s.upload(&mut device, &s.bind_host(memory.as_slice()))?;
+            let closer = thread::spawn(move || owner.close());
+            let opener = gate.open_later();
+            closer.join().unwrap()?;
+            assert!(gate.is_open());
+            opener.join().unwrap();
+            Ok(())
+        })?;
+        assert_eq!(device.to_vec()?, [7; LEN]);
+        drop((memory, device, stream));
+        user.close()
+    })
+}
+
+/// Where teardown does not unregister the memory, the driver's context does when it ends.
+#[test]
+fn the_memory_stays_registered() -> Result<()> {
+    let _turn = machine();
+    let builders: [fn() -> ContextBuilder; 2] = [
+        || quiet().level(Level::Counts),
+        || quiet().free_leaks(false),
+    ];
+    for builder in builders {
+        // The last release of the primary context ends it.
+        let owner = builder().build()?;
+        let memory = PinnedBuffer::from_slice(&owner, &[7_u32; LEN])?;
+        owner.close()?;
+        for user in [quiet().build()?, quiet().dedicated().build()?] {
+            let device = DeviceBuffer::from_slice(&user, &memory)?;
+            assert_eq!(device.to_vec()?, [7; LEN]);
+            drop(device);
+            user.close()?;
+        }
+        drop(memory);
+        // Another guard keeps it, and can use the memory; a guard of another context cannot, as it would not be waited for.
+        let (user, owner) = (quiet().build()?, builder().build()?);
+        let other = quiet().dedicated().build()?;
+        let memory = PinnedBuffer::from_slice(&owner, &[7_u32; LEN])?;
+        owner.close()?;
+        drop(DeviceBuffer::from_slice(&user, &memory)?);
+        let refused = DeviceBuffer::from_slice(&other, &memory).unwrap_err();
+        assert!(
+            matches!(refused, Error::HostContextClosed { .. }),
+            "{refused}"
+        );
+        user.close()?;
+        drop(DeviceBuffer::from_slice(&other, &memory)?);
+        drop(memory);
+        other.close()?;
+    }
+    Ok(())
+}
+
+/// Compaction moves no host memory.
+#[test]
+fn host_memory_does_not_keep_pools_from_compaction() -> Result<()> {
+    let _turn = machine();
+    let (user, owner) = Other::Dedicated.contexts()?;
+    let (pool, stream) = (Pool::new(&owner)?, Stream::new(&user)?);
+    let memory = PinnedBuffer::<u32>::zeroed(&owner, LEN)?;
+    let there = DeviceBuffer::<u32>::zeroed(&owner, LEN)?;
+    let mut device = DeviceBuffer::<u32>::zeroed(&user, LEN)?;
+    stream.scope(|s| {
+        let mut device = s.bind_mut(&mut device)?;
+        s.upload(&mut device, &s.bind_host(&memory))?;
+        pool.compact()?;
+        s.copy_from_peer(&mut device, &s.bind_peer(&there)?)?;
+        let refused = pool.compact().map(drop).unwrap_err();
+        assert!(matches!(refused, Error::Pool { .. }), "{refused}");
+        Ok(())
+    })?;
+    pool.compact()?;
+    drop((pool, stream, memory, there, device));
+    owner.close()?;
+    user.close()
+}
+
+/// Nothing is waited for where nothing could be enqueued.
+#[test]
+fn a_copy_that_fails_keeps_no_teardown_waiting() -> Result<()> {
+    for_each(|_, user, owner, memory| {
+        let stream = Stream::new(&user)?;
+        let mut device = DeviceBuffer::<u32>::zeroed(&user, LEN)?;
+        stream.scope(|s| {
+            let mut device = s.bind_mut(&mut device)?;
+            user.close()?;
+            let error = s.upload(&mut device, &s.bind_host(memory.as_slice()));
+            assert!(
+                matches!(error, Err(Error::ContextClosed { .. })),
+                "{error:?}"
+            );
+            owner.close()
+        })
+    })
+}
+
+/// A driver that fails to query the stream, or to wait for the context: events show when the work is done.
+#[test]
+fn the_owner_is_closed_on_a_driver_that_refuses() -> Result<()> {
+    if !simulated("the_owner_is_closed_on_a_driver_that_refuses") {
+        return Ok(());
+    }
+    for_each(|_, user, owner, memory| {
+        let stream = Stream::new(&user)?;
+        let mut device = DeviceBuffer::<u32>::zeroed(&user, LEN)?;
+        let gate = Gate::on(&user, &stream);
+        stream.scope(|s| {
+            let mut device = s.bind_mut(&mut device)?;
+            s.upload(&mut device, &s.bind_host(memory.as_slice()))?;
+            for function in ["cuStreamQuery", "cuCtxSynchronize"] {
+                sim::inject(Fault::nth_call_of(function, 1).sticky()).unwrap();
+            }
+            let opener = gate.open_later();
+            let closed = owner.close();
+            assert!(gate.is_open());
+            sim::clear_faults();
+            opener.join().unwrap();
+            // The error of the wait is returned, and the context closed all the same.
+            assert_eq!(closed.unwrap_err().code(), Some(CUresult::UNKNOWN));
+            Ok(())
+        })?;
+        assert_eq!(device.to_vec()?, [7; LEN]);
+        drop((memory, device, stream));
+        user.close()
+    })
 }

@@ -17,6 +17,7 @@ static STOPPED: AtomicU32 = AtomicU32::new(CUresult::SUCCESS.0);
 static STICKY: AtomicU32 = AtomicU32::new(CUresult::SUCCESS.0);
 /// Counts the stops. Work that was submitted before the last one never executes, also once the engines are restarted.
 static STOPS: AtomicU64 = AtomicU64::new(0);
+static LAST_STOP: AtomicU32 = AtomicU32::new(CUresult::SUCCESS.0);
 /// Held for reading while work executes.
 static EXECUTING: RwLock<()> = RwLock::new(());
 
@@ -32,6 +33,16 @@ pub(crate) fn work(work: impl FnOnce() + Send) -> impl FnOnce() + Send {
     }
 }
 
+/// How often the engines were stopped.
+pub(crate) fn stops() -> u64 {
+    STOPS.load(Ordering::Acquire)
+}
+
+/// Why they stopped last.
+pub(crate) fn last_stop() -> CUresult {
+    CUresult(LAST_STOP.load(Ordering::Acquire))
+}
+
 /// Why the engines stopped, `CUDA_SUCCESS` while they run. Work that was submitted to stopped
 /// engines did not execute, so calls that wait for it must fail.
 pub(crate) fn stopped() -> CUresult {
@@ -41,6 +52,7 @@ pub(crate) fn stopped() -> CUresult {
 /// Stops the engines. No work accesses memory once this returns.
 pub(crate) fn stop(code: CUresult) {
     STOPPED.store(code.0, Ordering::Release);
+    LAST_STOP.store(code.0, Ordering::Release);
     STOPS.fetch_add(1, Ordering::AcqRel);
     drop(EXECUTING.write().unwrap_or_else(PoisonError::into_inner));
 }

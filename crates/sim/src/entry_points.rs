@@ -32,12 +32,17 @@ fn call(function: Function, body: impl FnOnce() -> DriverResult) -> CUresult {
         Ok(fault) => fault,
         Err(code) => return code,
     };
+    let stops = copy_engine::stops();
     match (misuse::in_call(function, body), fault) {
         // A fault that would say that nothing is in flight.
         (Err(CUresult::NOT_READY), Some(_)) => CUresult::NOT_READY,
         (_, Some(code)) => code,
         // The device may have stopped after the call was admitted.
-        (Ok(()), None) if function.confirms_completion() => copy_engine::stopped(),
+        (Ok(()), None) if function.confirms_completion() => match copy_engine::stops() == stops {
+            true => copy_engine::stopped(),
+            // The device stopped during the call, also where it has been restarted since: the work may be dropped.
+            false => copy_engine::last_stop(),
+        },
         (Ok(()), None) => CUresult::SUCCESS,
         (Err(code), None) => {
             trace::failed(function);

@@ -106,3 +106,71 @@ fn what_makes_no_sense_is_refused_with_words() {
     assert!(refused(Fault::nth_call_of("cuStreamDestroy", 1)).contains("`cuStreamDestroy`"));
     assert!(refused(Fault::nth_call(1).returning(CUresult::SUCCESS)).contains("CUDA_SUCCESS"));
 }
+
+/// A code that means a dead context is returned when nothing is in flight, as by a driver.
+#[test]
+fn an_error_that_means_a_dead_context_comes_when_the_work_is_done() {
+    let _turn = turn();
+    context();
+    let (device, stream) = (alloc(16), stream());
+    let target = pinned(16);
+    ok(cu::cuMemsetD8_v2(device, 9, 16));
+    for code in [CUresult::CONTEXT_IS_DESTROYED, CUresult::LAUNCH_FAILED] {
+        let gate = Gate::close(stream);
+        ok(cu::cuMemcpyDtoHAsync_v2(target.cast(), device, 16, stream));
+        for function in ["cuStreamQuery", "cuStreamSynchronize"] {
+            inject(Fault::nth_call_of(function, 1).returning(code).sticky()).unwrap();
+        }
+        assert_eq!(cu::cuStreamQuery(stream), CUresult::NOT_READY);
+        let opener = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            gate.open();
+        });
+        assert_eq!(cu::cuStreamSynchronize(stream), code);
+        // SAFETY: pinned above, and the copy is done.
+        assert_eq!(unsafe { target.cast::<u8>().read() }, 9);
+        assert_eq!(cu::cuStreamQuery(stream), code);
+        opener.join().unwrap();
+        clear_faults();
+    }
+}
+
+/// A call that waits while the device stops fails, also where the device works again when it returns.
+#[test]
+fn work_that_a_fault_drops_does_not_count_as_done() {
+    let _turn = turn();
+    context();
+    let mut current = CUcontext::NULL;
+    ok(cu::cuCtxGetCurrent(&mut current));
+    let device = alloc(16);
+    ok(cu::cuMemsetD8_v2(device, 9, 16));
+    // The synchronous copy comes after it.
+    let mut blocking = CUstream::NULL;
+    ok(cu::cuStreamCreate(&mut blocking, 0));
+    let gate = Gate::close(blocking);
+    let before = counters().calls_of("cuMemcpyDtoH_v2");
+    let copier = std::thread::spawn(move || {
+        ok(cu::cuCtxSetCurrent(current));
+        let mut target = [0_u8; 16];
+        let code = cu::cuMemcpyDtoH_v2(target.as_mut_ptr().cast(), device, 16);
+        (code, target[0])
+    });
+    eventually("the copy begins", || {
+        counters().calls_of("cuMemcpyDtoH_v2") > before
+    });
+    // It has been counted, and is about to wait.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let lost = Fault::nth_call(1).returning(CUresult::LAUNCH_FAILED);
+    inject(lost.sticky()).unwrap();
+    assert_eq!(cu::cuCtxSynchronize(), CUresult::LAUNCH_FAILED);
+    clear_faults();
+    gate.open();
+    let (code, byte) = copier.join().unwrap();
+    // Where the thread was held up, the copy was submitted after the stop, and is done.
+    let expected = match byte {
+        0 => CUresult::LAUNCH_FAILED,
+        _ => CUresult::SUCCESS,
+    };
+    assert_eq!(code, expected, "{byte}");
+    ok(cu::cuStreamDestroy_v2(blocking));
+}

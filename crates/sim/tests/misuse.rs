@@ -154,6 +154,11 @@ fn a_graph_that_copies_memory_which_is_unregistered() {
         // Pageable memory can be copied, also by that graph once it is updated.
         let (graph, pageable) = capture();
         ok(cu::cuGraphLaunch(pageable, stream));
+        ok(cu::cuStreamSynchronize(stream));
+        // A graph that has no mapping of it is not affected.
+        ok(cu::cuMemHostRegister_v2(host, 4096, 1));
+        ok(cu::cuMemHostUnregister(host));
+        ok(cu::cuGraphLaunch(pageable, stream));
         let mut info = CUgraphExecUpdateResultInfo::default();
         ok(cu::cuGraphExecUpdate_v2(exec, graph, &mut info));
         ok(cu::cuGraphLaunch(exec, stream));
@@ -164,6 +169,35 @@ fn a_graph_that_copies_memory_which_is_unregistered() {
     let output = child(TEST);
     let err = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{err}");
+}
+
+/// A real driver crashes.
+#[test]
+fn a_graph_that_outlives_the_context_of_its_memory() {
+    const TEST: &str = "a_graph_that_outlives_the_context_of_its_memory";
+    if is_child() {
+        let owner = create();
+        let mut memory = vec![7_u8; 4096];
+        let host = memory.as_mut_ptr().cast();
+        ok(cu::cuMemHostRegister_v2(host, 4096, 1));
+        let user = create();
+        let (device, stream) = (alloc(4096), stream());
+        let (mut graph, mut exec) = (CUgraph::NULL, CUgraphExec::NULL);
+        let relaxed = stream_capture_mode::RELAXED;
+        ok(cu::cuStreamBeginCapture_v2(stream, relaxed));
+        ok(cu::cuMemcpyHtoDAsync_v2(device, host, 4096, stream));
+        ok(cu::cuStreamEndCapture(stream, &mut graph));
+        ok(cu::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+        ok(cu::cuCtxDestroy_v2(owner));
+        ok(cu::cuCtxSetCurrent(user));
+        let _ = cu::cuGraphExecDestroy(exec);
+        return;
+    }
+    let line = aborted(TEST, "cuGraphExecDestroy");
+    assert!(
+        line.contains("after the context of page-locked memory"),
+        "{line}"
+    );
 }
 
 #[test]

@@ -52,6 +52,8 @@ pub enum Expected {
     HostClosed,
     WrongContext,
     WrongLength,
+    /// It cannot be captured.
+    Capture,
 }
 
 pub fn expect<T>(what: &str, result: cuguard::Result<T>, expected: Expected) -> Check<Option<T>> {
@@ -62,6 +64,7 @@ pub fn expect<T>(what: &str, result: cuguard::Result<T>, expected: Expected) -> 
         Err(Error::HostContextClosed { .. }) => Expected::HostClosed,
         Err(Error::WrongContext { .. }) => Expected::WrongContext,
         Err(Error::LengthMismatch { .. }) => Expected::WrongLength,
+        Err(Error::Capture { .. }) => Expected::Capture,
         Err(error) => {
             let text = format!("{what}: {error}, expected {expected:?}");
             return Err(Stop::Mismatch(text));

@@ -352,7 +352,10 @@ impl World {
         let slot = &self.slots[host.slot];
         let mut keys = host.key.iter();
         let is_freed = |key| slot.free_leaks && slot.registry.records.contains_key(key);
-        slot.driver_context == DriverContext::Primary && !keys.all(is_freed)
+        // The last holder ends the primary context, and every registration with it.
+        slot.driver_context == DriverContext::Primary
+            && self.driver.primary_holders > 1
+            && !keys.all(is_freed)
     }
 
     /// Returns the context that was closed.
@@ -377,14 +380,15 @@ impl World {
             End::CloseHost(after) => usize::from(after),
             _ => usize::MAX,
         };
+        let elsewhere = self.slots[slot].driver_context != DriverContext::Primary;
         let refusal = |number: usize| {
             let host = other.filter(|host| host.key.is_some())?;
-            match number < close {
-                _ if host.kept_by_driver => Some(Expected::HostClosed),
-                true => {
-                    (launches != 0 && self.is_open(host.slot)).then_some(Expected::WrongContext)
-                }
-                false => self.stays_registered(host).then_some(Expected::HostClosed),
+            let kept = host.kept_by_driver || (number >= close && self.stays_registered(host));
+            let open = number < close && self.is_open(host.slot);
+            match (open, launches) {
+                (true, 0) => None,
+                (true, _) => Some(Expected::Capture),
+                (false, _) => (kept && elsewhere).then_some(Expected::HostClosed),
             }
         };
         let host_refusals = (0..work.len()).map(refusal).collect();

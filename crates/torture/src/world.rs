@@ -282,6 +282,11 @@ impl World {
         };
         if destroyed {
             self.driver.end(driver_context);
+            let slots = &self.slots;
+            let ended = |one: &&mut Resource| slots[one.slot].driver_context == driver_context;
+            for resource in self.resources.iter_mut().filter(ended) {
+                resource.kept_by_driver = false;
+            }
             self.raws
                 .retain(|raw| raw.driver_context != driver_context || outlives_contexts(raw.key.0));
         }

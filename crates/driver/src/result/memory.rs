@@ -2,7 +2,9 @@
 
 use std::ffi::c_void;
 
-use cuguard_sys::{CUdevice, CUdeviceptr, CUmemoryPool, CUstream};
+use cuguard_sys::{
+    CUcontext, CUdevice, CUdeviceptr, CUmemoryPool, CUresult, CUstream, pointer_attribute,
+};
 
 use super::{Result, call, out};
 
@@ -26,6 +28,30 @@ pub fn info() -> Result<MemoryInfo> {
     // SAFETY: both variables can be written to.
     unsafe { call!(cuMemGetInfo_v2(&mut info.free, &mut info.total))? };
     Ok(info)
+}
+
+/// Returns the context that memory at an address belongs to: the one that allocated or registered it. `None` for memory that
+/// belongs to no context: pageable memory, and memory of pools.
+///
+/// # Errors
+///
+/// Any driver error.
+#[inline]
+pub fn context_of(address: CUdeviceptr) -> Result<Option<CUcontext>> {
+    let mut context = CUcontext::NULL;
+    // SAFETY: the variable can be written to, and has the type of the attribute.
+    let found = unsafe {
+        let out = (&raw mut context).cast();
+        call!(cuPointerGetAttribute(
+            out,
+            pointer_attribute::CONTEXT,
+            address
+        ))
+    };
+    match found {
+        Err(error) if error.code == CUresult::INVALID_VALUE => Ok(None),
+        found => found.map(|()| (!context.is_null()).then_some(context)),
+    }
 }
 
 /// Allocates device memory in the current context.

@@ -9,7 +9,7 @@ use cuguard_sys::{
 
 use super::graph::node_handle;
 use super::{begin_work, copy, copy_3d, event, fill, launch, read, stream, write_out};
-use crate::graph::{Exec, NodeParams, Step};
+use crate::graph::{Exec, Mapping, NodeParams, Step};
 use crate::handle::{self, Id, Kind};
 use crate::misuse;
 use crate::result::{DriverResult, check, valid};
@@ -42,7 +42,7 @@ fn instantiate(graph: CUgraph, flags: u64) -> Result<Id, Failure> {
     let graph = state.graph(graph)?;
     valid(flags & !FLAGS == 0)?;
     state.current()?;
-    let Some(steps) = state.graphs.steps(graph) else {
+    let Some(steps) = state.steps(graph) else {
         return Err(Failure {
             code: CUresult::INVALID_VALUE,
             outcome: outcome::INVALID_STRUCTURE,
@@ -122,6 +122,11 @@ pub unsafe fn cuGraphExecGetFlags(exec: CUgraphExec, out: *mut u64) -> DriverRes
 pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> DriverResult {
     let mut state = lock();
     let id = state.exec(exec)?;
+    let mut steps = state.graphs.execs[&id].steps.iter();
+    if steps.any(|step| step.mapping == Mapping::ContextDestroyed) {
+        let what = "a graph is destroyed after the context of page-locked memory that it copies; a real driver crashes";
+        return Err(state.misuse(CUresult::INVALID_VALUE, what.to_owned()));
+    }
     let Some(exec) = state.graphs.execs.remove(&id) else {
         return Err(CUresult::INVALID_VALUE);
     };
@@ -195,7 +200,7 @@ fn check_memory(state: &DriverState, steps: &[Step]) -> DriverResult<Vec<u64>> {
 /// created, which is misuse: a real device would access it.
 fn submit_checked(state: &mut DriverState, stream: Id, step: &Step) -> DriverResult {
     let params = &step.params;
-    if step.unregistered {
+    if step.mapping != Mapping::Valid {
         let what = "a graph is launched that copies host memory which was unregistered after the graph was instantiated";
         return Err(state.misuse(CUresult::INVALID_VALUE, what.to_owned()));
     }

@@ -66,9 +66,10 @@ pub(super) fn replace(
     let step = found.and_then(|exec| exec.step(node).map(|step| step.params.clone()));
     let old = step.ok_or(CUresult::INVALID_VALUE)?;
     valid(may_replace(&state, &old, &new))?;
+    let since = state.last_range;
     let found = state.graphs.execs.get_mut(&exec);
     if let Some(step) = found.and_then(|exec| exec.step(node)) {
-        step.set_params(new);
+        step.set_params(new, since);
     }
     Ok(())
 }
@@ -190,7 +191,7 @@ pub unsafe fn cuGraphExecUpdate_v2(
     let mut state = lock();
     let exec = state.exec(exec)?;
     let graph = state.graph(graph)?;
-    let steps = state.graphs.steps(graph).ok_or(CUresult::INVALID_VALUE)?;
+    let steps = state.steps(graph).ok_or(CUresult::INVALID_VALUE)?;
     let updated = update(&mut state, exec, &steps, None);
     let (result, node) = match updated {
         Ok(()) => (outcome::SUCCESS, None),
@@ -237,7 +238,7 @@ pub unsafe fn cuGraphExecChildGraphNodeSetParams(
     let graph = state.graph(graph)?;
     let is_child = matches!(state.node_params(node)?, NodeParams::Child(_));
     valid(is_child)?;
-    let steps = state.graphs.steps(graph).ok_or(CUresult::INVALID_VALUE)?;
+    let steps = state.steps(graph).ok_or(CUresult::INVALID_VALUE)?;
     let updated = update(&mut state, exec, &steps, Some(node));
     check(updated.is_ok(), CUresult::GRAPH_EXEC_UPDATE_FAILURE)
 }

@@ -1,6 +1,7 @@
 //! Instantiated graphs: the nodes in the order in which they are submitted.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::c_void;
 use std::ops::Range;
 
 use cuguard_sys::memory_type;
@@ -17,8 +18,10 @@ pub(crate) struct Step {
     /// The node of the graph that was instantiated.
     pub(crate) node: Id,
     pub(crate) params: NodeParams,
-    /// Host memory of its copy was unregistered since the parameters were set. The driver has the mapping of that memory.
-    pub(crate) unregistered: bool,
+    /// The last memory range that existed when the parameters were set.
+    since: u64,
+    /// The state of the page-locked memory that it copies, whose mapping the driver's graph has.
+    pub(crate) mapping: Mapping,
     pub(crate) enabled: bool,
     /// The steps after which this one executes.
     pub(crate) after: Vec<usize>,
@@ -51,10 +54,40 @@ pub(crate) enum UpdateFailure {
     Parameters(Id),
 }
 
+/// The state of the page-locked host memory that a step copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Mapping {
+    /// It is page-locked, or the step copies none.
+    Valid,
+    /// It was unregistered.
+    Unregistered,
+    /// Its context was destroyed.
+    ContextDestroyed,
+}
+
 impl Step {
-    pub(crate) fn set_params(&mut self, params: NodeParams) {
+    /// `since` is the last memory range that exists.
+    pub(crate) fn set_params(&mut self, params: NodeParams, since: u64) {
         self.params = params;
-        self.unregistered = false;
+        self.since = since;
+        self.mapping = Mapping::Valid;
+    }
+
+    /// Whether it copies memory at these addresses.
+    fn copies(&self, memory: &Range<u64>) -> bool {
+        let NodeParams::Copy(copy) = &self.params else {
+            return false;
+        };
+        let host = |address: *const c_void| address.addr() as u64;
+        let from = match copy.srcMemoryType {
+            memory_type::HOST => host(copy.srcHost),
+            _ => copy.srcDevice,
+        };
+        let to = match copy.dstMemoryType {
+            memory_type::HOST => host(copy.dstHost),
+            _ => copy.dstDevice,
+        };
+        memory.contains(&from) || memory.contains(&to)
     }
 }
 
@@ -98,47 +131,38 @@ impl Exec {
             }
         }
         for (own, new) in own.iter_mut().zip(from) {
-            own.set_params(new.params.clone());
+            own.set_params(new.params.clone(), new.since);
         }
         Ok(())
     }
 }
 
 impl GraphTable {
-    /// Host memory was unregistered.
-    pub(crate) fn note_unregistered(&mut self, memory: &Range<u64>) {
+    /// Page-locked memory ended: a range of this number at these addresses.
+    pub(crate) fn note_end_of_mapping(&mut self, id: u64, memory: &Range<u64>, end: Mapping) {
         let execs = self.execs.values_mut();
         for step in execs.flat_map(|exec| &mut exec.steps) {
-            if let NodeParams::Copy(copy) = &step.params {
-                let operands = [
-                    (
-                        copy.srcMemoryType,
-                        copy.srcHost.addr() as u64,
-                        copy.srcDevice,
-                    ),
-                    (
-                        copy.dstMemoryType,
-                        copy.dstHost.addr() as u64,
-                        copy.dstDevice,
-                    ),
-                ];
-                step.unregistered |= operands.into_iter().any(|operand| match operand {
-                    (memory_type::HOST, host, _) => memory.contains(&host),
-                    (_, _, device) => memory.contains(&device),
-                });
+            if id <= step.since && step.copies(memory) {
+                step.mapping = step.mapping.max(end);
             }
         }
     }
 
-    /// The steps of a graph and its child graphs; `None` if there is a cycle.
-    pub(crate) fn steps(&self, graph: Id) -> Option<Vec<Step>> {
+    /// The steps of a graph and its child graphs; `None` if there is a cycle. `since` is the last memory range that exists.
+    pub(crate) fn steps(&self, graph: Id, since: u64) -> Option<Vec<Step>> {
         let mut steps = Vec::new();
-        self.append(self.graphs.get(&graph)?, &[], &mut steps)?;
+        self.append(self.graphs.get(&graph)?, &[], since, &mut steps)?;
         Some(steps)
     }
 
     /// Appends the steps of a graph that executes after the steps `after`. Returns the last ones.
-    fn append(&self, graph: &Graph, after: &[usize], steps: &mut Vec<Step>) -> Option<Vec<usize>> {
+    fn append(
+        &self,
+        graph: &Graph,
+        after: &[usize],
+        since: u64,
+        steps: &mut Vec<Step>,
+    ) -> Option<Vec<usize>> {
         let mut position = HashMap::new();
         let mut last = Vec::new();
         for id in graph.topological_order()? {
@@ -155,7 +179,7 @@ impl GraphTable {
             if let NodeParams::Child(child) = node.params
                 && let Some(child) = self.graphs.get(&child)
             {
-                before = self.append(child, &before, steps)?;
+                before = self.append(child, &before, since, steps)?;
             }
             before.sort_unstable();
             position.insert(id, steps.len());
@@ -165,7 +189,8 @@ impl GraphTable {
             steps.push(Step {
                 node: id,
                 params: node.params.clone(),
-                unregistered: false,
+                since,
+                mapping: Mapping::Valid,
                 enabled: true,
                 after: before,
                 inner: steps.len() - start,

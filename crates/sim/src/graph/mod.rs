@@ -12,7 +12,7 @@ mod table;
 mod user_object;
 
 pub(crate) use capture::{Capture, CaptureTable, CapturedPosition};
-pub(crate) use exec::{Exec, Step, UpdateFailure};
+pub(crate) use exec::{Exec, Mapping, Step, UpdateFailure};
 pub(crate) use nodes::{Graph, Node};
 pub(crate) use params::{AllocateParams, HostFunction, KernelParams, NodeParams};
 pub(crate) use table::GraphTable;

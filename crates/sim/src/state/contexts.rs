@@ -10,6 +10,7 @@ use super::driver_state::DriverState;
 use super::lock::StateGuard;
 use super::objects::{Closing, Context};
 use super::wait::{synchronize_context, wait_until_idle, wait_until_unused};
+use crate::graph::Mapping;
 use crate::handle::{self, Id, Kind};
 use crate::memory::MemoryRange;
 use crate::result::DriverResult;
@@ -145,6 +146,9 @@ pub(crate) fn end_context(mut state: StateGuard, id: Id, closing: Closing) -> (S
     }
     for range in state.close_context(id) {
         state = wait_until_unused(state, &range.block);
+        if range.is_pinned() {
+            state.note_end_of_mapping(&range, Mapping::ContextDestroyed);
+        }
         state.release_range(range);
     }
     (state, true)

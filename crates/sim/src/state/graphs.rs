@@ -3,7 +3,7 @@
 use cuguard_sys::{CUgraph, CUgraphExec, CUgraphNode, CUresult, CUuserObject};
 
 use super::driver_state::DriverState;
-use crate::graph::{Graph, Node, NodeParams};
+use crate::graph::{Graph, Node, NodeParams, Step};
 use crate::handle::{self, Id, Kind};
 use crate::result::{DriverResult, valid};
 
@@ -35,6 +35,11 @@ impl DriverState {
     /// A graph that was looked up.
     pub(crate) fn graph_data(&self, id: Id) -> DriverResult<&Graph> {
         self.graphs.graphs.get(&id).ok_or(CUresult::INVALID_VALUE)
+    }
+
+    /// The steps of a graph and its child graphs; `None` if there is a cycle.
+    pub(crate) fn steps(&self, graph: Id) -> Option<Vec<Step>> {
+        self.graphs.steps(graph, self.last_range)
     }
 
     /// The node of a handle, which must be of one graph.

@@ -7,6 +7,7 @@ use cuguard_sys::CUresult;
 use super::driver_state::DriverState;
 use super::pools::memory_of;
 use crate::PAGE;
+use crate::graph::Mapping;
 use crate::handle::Id;
 use crate::memory::{
     Address, Cleanup, Extent, MAX_PACKED, MemoryBlock, MemoryKind, MemoryRange, Pool, Span, Volume,
@@ -124,10 +125,7 @@ impl DriverState {
                 return;
             }
             MemoryKind::Graph => self.free_graph_address(range.base),
-            MemoryKind::Registered => {
-                let memory = range.base..range.base + range.size;
-                self.graphs.note_unregistered(&memory);
-            }
+            MemoryKind::Registered => self.note_end_of_mapping(&range, Mapping::Unregistered),
         }
         self.discard(range.block);
     }
@@ -168,6 +166,12 @@ impl DriverState {
         if matches!(range.kind, MemoryKind::Pinned | MemoryKind::Managed) {
             self.quarantine.expect(range.base, range.size);
         }
+    }
+
+    /// Marks the instantiated graphs that have the mapping of page-locked memory.
+    pub(crate) fn note_end_of_mapping(&mut self, range: &MemoryRange, end: Mapping) {
+        let memory = range.base..range.base + range.size;
+        self.graphs.note_end_of_mapping(range.id, &memory, end);
     }
 
     /// Drops a block once the lock is released.
