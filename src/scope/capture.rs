@@ -217,7 +217,7 @@ where
 impl<'env> GraphExec<'env> {
     /// Captures work with the same nodes and dependencies, and replaces the parameters of this graph's work by those of
     /// the new. As [`Stream::capture`] and [`update`](Self::update), but the closure can use the memory of this graph
-    /// again, by [`Scope::reuse`] and [`Scope::reuse_mut`].
+    /// again, by [`Scope::reuse`] and [`Scope::reuse_mut`]: what the first capture exported, and the capture before this one.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -247,7 +247,7 @@ impl<'env> GraphExec<'env> {
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>,
     {
-        let memory = self.memory().cloned().collect();
+        let memory = self.known_memory().cloned().collect();
         let (graph, value) = capture(stream, Capture::new(self.number(), memory), f)?;
         self.update_by("GraphExec::recapture", graph)?;
         Ok(value)
@@ -417,7 +417,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongGraph`] if the first capture of the executable did not export it, [`Error::Capture`] outside of a
+    /// [`Error::WrongGraph`] if neither the first nor the last capture of the executable exported it, [`Error::Capture`] outside of a
     /// recapture and where this capture has bound the memory exclusively.
     pub fn reuse<T: DeviceCopy>(&self, memory: &GraphMemory<T>) -> Result<DeviceRef<'scope, T>> {
         self.reuse_range::<T>("Scope::reuse", &memory.memory, false)?;
@@ -447,7 +447,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongGraph`] if the first capture of the executable did not export it, [`Error::Capture`] outside of a
+    /// [`Error::WrongGraph`] if neither the first nor the last capture of the executable exported it, [`Error::Capture`] outside of a
     /// recapture and where this capture has bound the memory already.
     pub fn reuse_mut<T: DeviceCopy>(
         &self,
