@@ -106,13 +106,6 @@ impl Ranges {
         Some(id)
     }
 
-    /// Whether other streams have cached ranges of this size.
-    pub(crate) fn others_have(&self, bytes: u64, stream: u64) -> bool {
-        self.shelves
-            .get(&bytes)
-            .is_some_and(|shelf| shelf.has_others(stream, Freed::CLEAN.stream))
-    }
-
     /// Makes the cached ranges of one size that are done usable by any stream.
     pub(crate) fn sweep(&mut self, bytes: u64, is_done: impl Fn(Freed) -> bool) {
         let (slab, clean) = (&mut self.slab, Freed::CLEAN.stream);
