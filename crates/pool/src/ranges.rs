@@ -25,7 +25,8 @@ pub(crate) struct Range {
     pub(crate) handles: Vec<Handle>,
     /// The page that is shared with other blocks: the first, the last, or the only one.
     pub(crate) window: Option<WindowId>,
-    pub(crate) pins: u32,
+    /// A number that no program reaches.
+    pub(crate) pins: u64,
     pub(crate) cached: Option<Cached>,
 }
 
