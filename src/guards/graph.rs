@@ -52,7 +52,7 @@ pub(crate) struct GraphParts<'env> {
     pub(crate) calls: GraphCalls<'env>,
     /// Whether it has scratch memory: nodes that allocate.
     pub(crate) allocates: bool,
-    pub(crate) memory: Vec<GraphRange>,
+    pub(crate) memory: Vec<GraphRange<'env>>,
 }
 
 /// An executable graph, created by [`Graph::instantiate`]. Destroyed on drop.
@@ -98,7 +98,7 @@ pub struct GraphExec<'env> {
     first: u64,
     /// Memory of the first capture, after an update. It is still borrowed for `'env`, and a recapture can use it again. Of
     /// captures in between nothing is kept, as there may be any number.
-    first_memory: Option<Vec<GraphRange>>,
+    first_memory: Option<Vec<GraphRange<'env>>>,
 }
 
 impl fmt::Debug for Graph<'_> {
@@ -301,12 +301,12 @@ impl<'env> GraphExec<'env> {
     }
 
     /// The memory that it uses, which is borrowed for `'env`.
-    pub(crate) fn memory(&self) -> &[GraphRange] {
+    pub(crate) fn memory(&self) -> &[GraphRange<'env>] {
         &self.parts.memory
     }
 
     /// The memory that tokens may name: that which it uses, and that of its first capture.
-    pub(crate) fn known_memory(&self) -> impl Iterator<Item = &GraphRange> {
+    pub(crate) fn known_memory(&self) -> impl Iterator<Item = &GraphRange<'env>> {
         let first = self.first_memory.iter().flatten();
         self.parts.memory.iter().chain(first)
     }
@@ -381,10 +381,10 @@ impl<'env> GraphExec<'env> {
         operation: &'static str,
         token: &Exported,
         exclusive: bool,
-    ) -> Result<&GraphRange> {
+    ) -> Result<&GraphRange<'env>> {
         let addresses = token.addresses::<T>();
         let is_it =
-            |range: &&GraphRange| range.contains(&addresses) && (range.exclusive || !exclusive);
+            |range: &&GraphRange<'_>| range.contains(&addresses) && (range.exclusive || !exclusive);
         let is_known = [self.first, self.parts.number].contains(&token.graph);
         let range = self.known_memory().find(is_it).filter(|_| is_known);
         range.ok_or(Error::WrongGraph { operation })
@@ -398,8 +398,7 @@ impl<'env> GraphExec<'env> {
     ) -> Result<DeviceMemory<'_>> {
         let range = self.range::<T>(operation, token, exclusive)?;
         let bytes = token.len * size_of::<T>();
-        let home = range.home.as_ref();
-        let memory = DeviceMemory::of_parts(token.address, bytes, self.state(), home);
+        let memory = DeviceMemory::of_parts(token.address, bytes, self.state(), range.home);
         Ok(memory.pooled(range.is_pooled))
     }
 
