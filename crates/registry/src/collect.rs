@@ -10,6 +10,7 @@ use crate::counters::{Amount, Totals};
 use crate::failed_free::FailedFree;
 use crate::group::{Fate, Group, Grouped, merge_equal};
 use crate::kind::{Kind, Level};
+use crate::labels::LabelTexts;
 use crate::names::{self, NameId};
 use crate::origin::Origin;
 use crate::record::{Key, Record};
@@ -65,10 +66,16 @@ impl GroupKey {
     }
 
     /// A group without amounts, of records that were created between `first` and `last`.
-    pub(crate) fn to_group(self, first: Duration, last: Duration, now: Duration) -> Group {
+    pub(crate) fn to_group(
+        self,
+        labels: &LabelTexts,
+        first: Duration,
+        last: Duration,
+        now: Duration,
+    ) -> Group {
         let type_name = call_site::get(self.call_site).map_or("", |site| site.type_name);
         Group {
-            label: caller::join(names::text(self.scope), names::text(self.name)),
+            label: labels.get(self.scope, self.name),
             origin: Origin::of(self.call_site),
             kept: self.kept,
             fate: self.fate,
@@ -92,7 +99,13 @@ struct Sum {
 }
 
 impl Sum {
-    fn into_group(mut self, key: GroupKey, scale: Scale, now: Duration) -> Group {
+    fn into_group(
+        mut self,
+        key: GroupKey,
+        labels: &LabelTexts,
+        scale: Scale,
+        now: Duration,
+    ) -> Group {
         self.threads.sort_unstable();
         self.threads.dedup();
         let threads = self.threads.into_iter();
@@ -101,7 +114,7 @@ impl Sum {
             threads: threads.filter_map(caller::thread_name).collect(),
             streams: self.streams,
             addresses: self.addresses,
-            ..key.to_group(self.first_created, self.last_created, now)
+            ..key.to_group(labels, self.first_created, self.last_created, now)
         };
         group.sort_lists();
         group
@@ -120,6 +133,7 @@ pub(crate) struct RecordingMode {
 #[derive(Default)]
 pub(crate) struct Groups {
     grouped: Grouped<GroupKey, Sum>,
+    labels: LabelTexts,
     /// Records of kept resources, until it is known what keeps them.
     kept: Vec<(Key, Record, Fate, NameId)>,
 }
@@ -137,7 +151,11 @@ impl Groups {
         holder: NameId,
     ) {
         match record.is_kept() {
-            true => self.kept.push((*key, *record, fate, holder)),
+            true => {
+                let group = GroupKey::of(key, record);
+                self.labels.read(group.scope, group.name);
+                self.kept.push((*key, *record, fate, holder));
+            }
             false => self.insert(key, record, fate, holder),
         }
     }
@@ -145,10 +163,13 @@ impl Groups {
     fn insert(&mut self, key: &Key, record: &Record, fate: Fate, holder: NameId) {
         let created = record.created();
         let group = GroupKey::classified(key, record, fate, holder);
-        let index = self.grouped.index_of(group, || Sum {
-            first_created: created,
-            last_created: created,
-            ..Sum::default()
+        let index = self.grouped.index_of(group, || {
+            self.labels.read(group.scope, group.name);
+            Sum {
+                first_created: created,
+                last_created: created,
+                ..Sum::default()
+            }
         });
         let sum = &mut self.grouped.list[index].1;
         sum.amount += Amount::new(1, record.bytes());
@@ -209,7 +230,7 @@ impl Groups {
                 Owner::Escaped => (&mut groups.escaped, false),
                 Owner::Deferred => (&mut groups.deferred, false),
             };
-            list.push(sum.into_group(key, scales.of(key.kind, sampled), now));
+            list.push(sum.into_group(key, &self.labels, scales.of(key.kind, sampled), now));
         }
         merge(&mut groups.live);
         merge(&mut groups.escaped);
