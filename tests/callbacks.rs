@@ -12,9 +12,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use cuguard::sim;
 use cuguard::{Context, DeviceBuffer, Error, Result, Stream};
 
-use cuguard::oom::ReleaseCallback;
+use cuguard::oom::{OomPolicy, ReleaseCallback};
 
 use cuguard::report::ReportSettings;
 use room::*;
@@ -241,6 +242,96 @@ fn a_callback_that_allocates_is_not_called_by_itself() -> Result<()> {
             );
         }
     }
+    Ok(())
+}
+
+/// The same for allocations that a callback has other threads make: each waits for the call, in vain, and fails.
+#[test]
+fn a_callback_whose_threads_allocate_is_not_called_by_them() -> Result<()> {
+    /// Where it is called by them, it stops here and not when there are no more threads.
+    const ENOUGH: usize = 20;
+    let _turn = turn();
+    let policy = OomPolicy::new().wait_at_most(Duration::from_millis(1));
+    for threads in [1, 2, 3] {
+        let context = Context::builder().memory_limit(MIB as u64);
+        let context = Arc::new(context.oom_policy(policy.clone()).build()?);
+        let calls = [(); 2].map(|()| Arc::new(AtomicUsize::new(0)));
+        let _callbacks = calls.clone().map(|calls| {
+            let weak = Arc::downgrade(&context);
+            context.release_on_oom(move |_| {
+                if calls.fetch_add(1, Ordering::SeqCst) >= ENOUGH {
+                    return;
+                }
+                let context = weak.upgrade().expect("the caller has it");
+                let allocate = || DeviceBuffer::<u8>::zeroed(&context, 2 * MIB).map(drop);
+                std::thread::scope(|scope| {
+                    let workers: Vec<_> = (0..threads)
+                        .map(|_| scope.spawn(|| [(); 3].map(|()| allocate())))
+                        .collect();
+                    for worker in workers {
+                        let failed = worker.join().expect("no panic");
+                        assert!(failed.iter().all(|result| result.is_err()));
+                    }
+                });
+            })
+        });
+        // The second time shows that the callbacks are called again once all calls have ended.
+        for shortages in [1, 2] {
+            assert!(DeviceBuffer::<u8>::zeroed(&context, 2 * MIB).is_err());
+            let calls = calls.each_ref().map(|calls| calls.load(Ordering::SeqCst));
+            assert_eq!(calls, [shortages; 2], "{threads} threads in each callback");
+        }
+    }
+    Ok(())
+}
+
+/// Two threads are out of memory: one runs the callback, which frees enough for both. The other waits, and does not fail.
+#[test]
+fn a_thread_waits_for_the_callback_that_another_runs() -> Result<()> {
+    const BYTES: usize = 128 * MIB;
+    let turn = turn();
+    // However long it takes.
+    let policy = OomPolicy::new().wait_at_most(Duration::MAX);
+    let context = Context::builder().oom_policy(policy).build()?;
+    let cache = leave(&context, BYTES / 2)?;
+    let ((say, called), (go, wait)) = (channel(), channel());
+    let (active, most) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)));
+    let state = Mutex::new((say, wait, Some(cache)));
+    let callback = context.release_on_oom({
+        let most = Arc::clone(&most);
+        move |_| {
+            let calls = active.fetch_add(1, Ordering::SeqCst) + 1;
+            most.fetch_max(calls, Ordering::SeqCst);
+            let mut state = state.lock().unwrap();
+            if let Some(cache) = state.2.take() {
+                state.0.send(()).unwrap();
+                let _ = state.1.recv_timeout(LONG);
+                drop(cache);
+            }
+            active.fetch_sub(1, Ordering::SeqCst);
+        }
+    });
+    std::thread::scope(|scope| {
+        let allocate = || take(&context, BYTES);
+        let one = scope.spawn(allocate);
+        called.recv_timeout(LONG).expect("it is called");
+        let attempts = || sim::counters().calls_of("cuMemAlloc_v2");
+        let before = attempts();
+        let other = scope.spawn(allocate);
+        if simulated("the order of two threads that are out of memory") {
+            // Refused, so that it needs the callback next.
+            while attempts() == before && !other.is_finished() {
+                std::thread::yield_now();
+            }
+        }
+        go.send(()).expect("it waits");
+        let (one, other) = (one.join().unwrap(), other.join().unwrap());
+        assert!(one.is_ok() && other.is_ok(), "{one:?} {other:?}");
+    });
+    assert_eq!(most.load(Ordering::SeqCst), 1, "calls at once");
+    drop(callback);
+    context.close()?;
+    turn.all_came_back();
     Ok(())
 }
 

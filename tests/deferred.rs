@@ -14,7 +14,8 @@ use std::time::Duration;
 use cuguard::context::ContextBuilder;
 use cuguard::driver::api;
 use cuguard::report::ReportSettings;
-use cuguard::{Context, DeviceBuffer, Event, Level, MemoryPool, Result, Stream, sim};
+use cuguard::snapshot::Group;
+use cuguard::{Context, DeviceBuffer, Event, Kind, Level, MemoryPool, Result, Stream, sim};
 use support::*;
 
 const MIB: usize = 1 << 20;
@@ -296,4 +297,30 @@ fn a_pool_that_stays_for_released_memory_is_no_leak() -> Result<()> {
         assert!(unsafe { api::cuMemFree_v2(address) }.is_success());
     }
     others.close()
+}
+
+/// A buffer that is dropped in a host function keeps its stream and its pool until it is freed. None of them is a leak.
+#[test]
+fn what_a_deferred_buffer_keeps_is_no_leak() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
+    let others = Stream::new(&context)?;
+    let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+    let (say, dropped) = channel();
+    host(&others, &context, move || {
+        drop(buffer);
+        say.send(()).unwrap();
+    });
+    dropped.recv().unwrap();
+    drop((stream, pool));
+    let snapshot = context.snapshot();
+    let kinds = |groups: &[Group]| -> Vec<_> { groups.iter().map(|group| group.kind).collect() };
+    assert_eq!(kinds(&snapshot.live), [Kind::Stream], "of this test");
+    let deferred = [Kind::StreamOrdered, Kind::Stream, Kind::MemoryPool];
+    assert_eq!(kinds(&snapshot.deferred), deferred);
+    drop(others);
+    context.synchronize()?;
+    assert_eq!(context.live_count(), 0);
+    Ok(())
 }

@@ -1,4 +1,5 @@
-//! Host memory that the driver allocates: managed memory with prefetches and advice, and write-combined memory.
+//! Memory as the driver allocates it: managed memory with prefetches and advice, write-combined memory, and the alignment
+//! of device memory.
 
 mod support;
 
@@ -7,7 +8,11 @@ use std::ffi::c_void;
 use cuguard::driver::api;
 use cuguard::driver::sys::mem_range_attribute;
 use cuguard::memory::{ManagedAdvice, MemoryLocation, WriteCombinedBuffer};
-use cuguard::{Context, DeviceBuffer, Error, Kind, ManagedBuffer, Result, Stream, assert_no_leaks};
+use cuguard::scope::DeviceMut;
+use cuguard::{
+    Context, DeviceBox, DeviceBuffer, Error, Kind, ManagedBuffer, MemoryPool, Pool, Result, Scope,
+    Stream, assert_no_leaks,
+};
 use support::*;
 
 const LEN: usize = 5000;
@@ -190,5 +195,139 @@ fn write_combined_memory_beyond_the_host_is_an_error() -> Result<()> {
         Err(error) => assert!(matches!(error, Error::Misaligned { .. }), "{error}"),
     }
     assert_no_leaks!(context);
+    Ok(())
+}
+
+/// More than any driver aligns to, and more than blocks of pools are aligned to.
+#[derive(Clone, Copy)]
+#[repr(C, align(65536))]
+struct Wide([u8; 65536]);
+
+// SAFETY: plain bytes.
+unsafe impl cust::memory::DeviceCopy for Wide {}
+// SAFETY: as above.
+unsafe impl bytemuck::Zeroable for Wide {}
+
+const WIDE: usize = 4;
+
+/// Blocks in between, so that addresses vary.
+const BETWEEN: usize = 272 << 10;
+
+/// Counts the allocations that were refused. Those that succeed are aligned.
+#[derive(Default)]
+struct Refusals(u32);
+
+impl Refusals {
+    #[track_caller]
+    fn check(&mut self, what: &str, allocated: Result<u64>) {
+        match allocated {
+            Ok(address) => assert!(address.is_multiple_of(65536), "{what}: {address:#x}"),
+            Err(error @ Error::Misaligned { .. }) => {
+                assert!(error.to_string().starts_with(what), "{what}: {error}");
+                self.0 += 1;
+            }
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+
+    fn check_scratch<'scope>(&mut self, s: &'scope Scope<'scope, '_>) -> Result<()> {
+        let address = |memory: DeviceMut<'scope, Wide>| memory.as_device_ptr().as_raw();
+        s.zeroed::<u8>(BETWEEN)?;
+        self.check("Scope::zeroed", s.zeroed(WIDE).map(address));
+        s.zeroed::<u8>(BETWEEN)?;
+        // SAFETY: never read.
+        let uninitialized = unsafe { s.uninitialized(WIDE) };
+        self.check("Scope::uninitialized", uninitialized.map(address));
+        Ok(())
+    }
+}
+
+/// A way to allocate, and the function that an error names.
+type Constructor<'a> = (&'static str, &'a dyn Fn() -> Result<DeviceBuffer<Wide>>);
+
+/// Kernels with typed parameters get the address of device memory, which must be aligned for its type.
+#[test]
+fn device_memory_is_aligned_for_its_type_or_refused() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let pooled = Context::builder().dedicated().pool(Pool::builder());
+    let pooled = pooled.build()?;
+    let mut refusals = Refusals::default();
+    {
+        let stream = Stream::new(&context)?;
+        let (pool, driver_pool) = (Pool::new(&context)?, MemoryPool::new(&context)?);
+        let source = driver_pool.on(&stream);
+        let values = vec![Wide([7; 65536]); WIDE];
+        // SAFETY: never read.
+        let uninitialized = || unsafe { DeviceBuffer::uninitialized(&context, WIDE) };
+        // SAFETY: never read.
+        let uninitialized_on = || unsafe { DeviceBuffer::uninitialized_on(&stream, WIDE) };
+        // SAFETY: never read.
+        let uninitialized_in = || unsafe { DeviceBuffer::uninitialized_in(&pool, WIDE) };
+        let constructors: [Constructor<'_>; 13] = [
+            ("DeviceBuffer::from_slice", &|| {
+                DeviceBuffer::from_slice(&context, &values)
+            }),
+            ("DeviceBuffer::zeroed", &|| {
+                DeviceBuffer::zeroed(&context, WIDE)
+            }),
+            ("DeviceBuffer::uninitialized", &uninitialized),
+            ("DeviceBox::new", &|| {
+                Ok(DeviceBox::new(&context, &values[0])?.into_buffer())
+            }),
+            ("DeviceBuffer::from_slice_on", &|| {
+                DeviceBuffer::from_slice_on(&stream, &values)
+            }),
+            ("DeviceBuffer::zeroed_on", &|| {
+                DeviceBuffer::zeroed_on(&stream, WIDE)
+            }),
+            ("DeviceBuffer::uninitialized_on", &uninitialized_on),
+            ("DeviceBuffer::from_slice_in", &|| {
+                DeviceBuffer::from_slice_in(&source, &values)
+            }),
+            ("DeviceBuffer::zeroed_in", &|| {
+                DeviceBuffer::zeroed_in(&source, WIDE)
+            }),
+            ("DeviceBuffer::zeroed_in", &|| {
+                DeviceBuffer::zeroed_in(&pool, WIDE)
+            }),
+            ("DeviceBuffer::uninitialized_in", &uninitialized_in),
+            ("DeviceBuffer::zeroed", &|| {
+                DeviceBuffer::zeroed(&pooled, WIDE)
+            }),
+            ("DeviceBox::new", &|| {
+                Ok(DeviceBox::new(&pooled, &values[0])?.into_buffer())
+            }),
+        ];
+        let mut kept = Vec::new();
+        for _ in 0..4 {
+            for (what, allocate) in constructors {
+                kept.push(DeviceBuffer::<u8>::zeroed(&context, BETWEEN)?);
+                kept.push(DeviceBuffer::<u8>::zeroed(&pooled, BETWEEN)?);
+                kept.push(DeviceBuffer::<u8>::zeroed_on(&stream, BETWEEN)?);
+                kept.push(DeviceBuffer::<u8>::zeroed_in(&source, BETWEEN)?);
+                kept.push(DeviceBuffer::<u8>::zeroed_in(&pool, BETWEEN)?);
+                let live = (context.live_count(), pooled.live_count());
+                let allocated = allocate();
+                refusals.check(
+                    what,
+                    allocated.map(|buffer| buffer.as_view().as_device_ptr().as_raw()),
+                );
+                let now = (context.live_count(), pooled.live_count());
+                assert_eq!(now, live, "{what}: nothing stays allocated");
+            }
+            stream.scope(|s| refusals.check_scratch(s))?;
+            drop(stream.capture(|c| refusals.check_scratch(c))?);
+        }
+    }
+    // The simulated GPU aligns to 512 bytes.
+    if simulated("the count of refusals in device_memory_is_aligned_for_its_type_or_refused") {
+        assert!(refusals.0 > 0);
+    }
+    // No values need no memory.
+    assert!(DeviceBuffer::<Wide>::zeroed(&context, 0)?.is_empty());
+    pooled.close()?;
+    context.close()?;
+    turn.all_came_back();
     Ok(())
 }

@@ -92,8 +92,9 @@ fn what_is_dropped_in_a_host_function_is_freed_at_the_next_call() -> Result<()> 
             .iter()
             .map(|group| group.amount.count)
             .sum();
-        // The pool is dropped with the memory that is from it.
-        assert_eq!(deferred, COUNT - 1, "{}", snapshot.display());
+        // The pool, too: the memory that is from it keeps it. Without a record that is not known.
+        let unknown = u64::from(snapshot.level == Level::Counts);
+        assert_eq!(deferred, COUNT - unknown, "{}", snapshot.display());
         // Any operation is an opportunity, also in another context.
         others.memory()?;
         assert_eq!(context.live_count(), 1, "{}", context.snapshot().display());

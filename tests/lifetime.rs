@@ -15,7 +15,7 @@ use cuguard::driver::sys::CUcontext;
 use cuguard::report::ReportSettings;
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Event, Level, ManagedBuffer, MemoryPool, PinnedBuffer,
-    RegisteredVec, Result, Stream, sim,
+    Pool, RegisteredVec, Result, Stream, sim,
 };
 use support::*;
 
@@ -398,6 +398,42 @@ fn a_guard_that_is_dropped_after_all_is_no_leak() -> Result<()> {
     assert_eq!(late.to_vec()?, vec![0; MIB]);
     // SAFETY: dropped once, and not used afterwards.
     unsafe { ManuallyDrop::drop(&mut late) };
+    turn.all_came_back();
+    Ok(())
+}
+
+/// A buffer without memory has no record, and keeps neither its stream nor its pool: they would seem to leak.
+#[test]
+fn an_empty_buffer_keeps_its_context_alone() -> Result<()> {
+    let turn = turn();
+    let context = Context::builder().dedicated().build()?;
+    let stream = Stream::new(&context)?;
+    let (pool, driver_pool) = (Pool::new(&context)?, MemoryPool::new(&context)?);
+    let source = driver_pool.on(&stream);
+    let first = DeviceBuffer::<u8>::zeroed_on(&stream, 0)?;
+    let empty = [
+        first.try_clone()?,
+        first,
+        DeviceBuffer::from_slice_on(&stream, &[])?,
+        DeviceBuffer::zeroed_in(&source, 0)?,
+        DeviceBuffer::from_slice_in(&source, &[])?,
+        DeviceBuffer::zeroed_in(&pool, 0)?,
+        DeviceBuffer::zeroed_in(&pool.on(&stream), 0)?,
+        // SAFETY: no memory.
+        unsafe { DeviceBuffer::from_raw_on(&stream, 0, 0) },
+    ];
+    let sizeless = DeviceBuffer::<[u8; 0]>::from_slice_on(&stream, &[[]; 5])?;
+    drop((stream, pool, driver_pool));
+    let snapshot = context.snapshot();
+    assert!(snapshot.is_clean(), "{:?}", snapshot.live);
+    for buffer in &empty {
+        assert!(buffer.to_vec()?.is_empty() && buffer.try_clone()?.is_empty());
+    }
+    assert_eq!(sizeless.try_clone()?.to_vec()?.len(), 5);
+    drop(context);
+    // They still keep the context open.
+    assert_eq!(sizeless.to_vec()?.len(), 5);
+    drop((empty, sizeless));
     turn.all_came_back();
     Ok(())
 }

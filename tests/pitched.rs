@@ -175,6 +175,26 @@ fn copies_between_contexts_and_of_other_shapes() -> Result<()> {
     Ok(())
 }
 
+/// A copy does not visit the rows of a matrix without columns, of which there may be any number.
+#[test]
+fn empty_matrices_are_copied_between_contexts() -> Result<()> {
+    let _turn = turn();
+    let (context, other) = (context()?, Context::builder().dedicated().build()?);
+    for (rows, columns) in [(0, 0), (0, usize::MAX), (usize::MAX, 0)] {
+        let from = PitchedBuffer::<u64>::zeroed(&context, rows, columns)?;
+        let mut to = PitchedBuffer::<u64>::zeroed(&other, rows, columns)?;
+        to.copy_from(&from)?;
+        assert_eq!((to.rows(), to.columns()), (rows, columns));
+    }
+    let from = PitchedBuffer::<[u8; 0]>::zeroed(&context, usize::MAX, 1)?;
+    let mut to = PitchedBuffer::<[u8; 0]>::zeroed(&other, usize::MAX, 1)?;
+    to.copy_from(&from)?;
+    context.close()?;
+    let error = to.copy_from(&from).unwrap_err();
+    assert!(matches!(error, Error::ContextClosed { .. }), "{error}");
+    Ok(())
+}
+
 #[test]
 fn too_large_matrices_are_errors() -> Result<()> {
     let turn = turn();

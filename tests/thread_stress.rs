@@ -11,9 +11,10 @@ use std::thread;
 use std::time::Duration;
 
 use cuguard::sim::{self, Counters};
+use cuguard::snapshot::LabelScope;
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, PinnedBuffer, RegisteredVec,
-    Result, Stream,
+    Result, Stream, label,
 };
 use support::*;
 
@@ -444,4 +445,88 @@ fn the_process_ends_while_contexts_are_made() {
         let err = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(FINE), "{}\n{err}", output.status);
     }
+}
+
+/// Distinct labels are freed when nothing has them, while threads use them: what is alive keeps its own.
+#[test]
+fn labels_that_nothing_has_are_freed() -> Result<()> {
+    const EACH: usize = 2_500;
+    let _turn = turn();
+    let context = context()?;
+    let kept = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let (context, kept) = (&context, &kept);
+            scope.spawn(move || {
+                for request in 0..EACH {
+                    let _request = label(&format!("request {request} of thread {number}"));
+                    let buffer = DeviceBuffer::<u8>::zeroed(context, 1).unwrap();
+                    let buffer = buffer.named(&format!("buffer {request}"));
+                    if request % 500 == 0 {
+                        kept.lock().unwrap().push(buffer);
+                    }
+                }
+            });
+        }
+    });
+    let expected = (0..4).flat_map(|number| {
+        let requests = (0..EACH).step_by(500);
+        requests
+            .map(move |request| format!("request {request} of thread {number}/buffer {request}"))
+    });
+    let mut expected: Vec<String> = expected.collect();
+    expected.sort_unstable();
+    let live = context.snapshot().live;
+    let mut labels: Vec<_> = live
+        .iter()
+        .filter_map(|group| group.label.clone())
+        .collect();
+    labels.sort_unstable();
+    assert_eq!(labels, expected);
+    // 22,500 were used: of requests, and of buffers.
+    let stored = cuguard_registry::label_count();
+    assert!(stored < 4_000, "{stored} labels");
+    drop(kept);
+    context.close()
+}
+
+/// Scopes that are dropped in another order than created, kept, or forgotten.
+#[test]
+fn label_scopes_end_in_any_order() -> Result<()> {
+    struct Job {
+        _tenant: LabelScope,
+        _step: LabelScope,
+    }
+    let _turn = turn();
+    let context = context()?;
+    let label_of_new = || -> Result<Option<String>> {
+        let _buffer = DeviceBuffer::<u8>::zeroed(&context, 1)?;
+        Ok(context.snapshot().live[0].label.clone())
+    };
+    // Fields are dropped in the order of their declaration.
+    drop(Job {
+        _tenant: label("tenant A"),
+        _step: label("step"),
+    });
+    assert_eq!(label_of_new()?, None);
+    let [first, second] = ["first", "second"].map(label);
+    drop(first);
+    assert_eq!(label_of_new()?.as_deref(), Some("second"));
+    drop(second);
+    assert_eq!(label_of_new()?, None);
+    // On a thread of their own, as they never end.
+    let before = cuguard_registry::label_count();
+    thread::scope(|scope| {
+        let forget = || {
+            for _ in 0..20_000 {
+                std::mem::forget(label("forgotten"));
+            }
+            label_of_new()
+        };
+        let label = scope.spawn(forget).join().unwrap();
+        let eight = ["forgotten"; 8].join("/");
+        assert_eq!(label.unwrap(), Some(format!("{eight}/…/{eight}")));
+    });
+    assert!(cuguard_registry::label_count() <= before + 17);
+    context.close()
 }

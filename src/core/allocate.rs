@@ -96,12 +96,7 @@ pub(crate) fn allocate(
     let bytes = request.bytes as u64;
     if kind.is_memory() {
         if bytes == 0 {
-            // A buffer without memory keeps no pool alive.
-            let owner = match owner() {
-                Owner::Pool(both) => Owner::Stream(both.1),
-                owner => owner,
-            };
-            return Ok(OwnedResource::nothing(owner, kind));
+            return Ok(OwnedResource::nothing(owner(), kind));
         }
         if state.budget.is_limited() {
             state.budget.reserve(kind, bytes)?;

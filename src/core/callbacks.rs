@@ -1,4 +1,9 @@
 //! The program's callbacks that free memory when an allocation fails.
+//!
+//! One thread at a time calls them. A callback may have other threads allocate, and wait for them: if those called it
+//! again, there would be no end. Whether a thread is one of them is not known. So each thread that needs the callbacks while
+//! another calls them waits for that, and retries the allocation after each call: enough may be free for both. It does not
+//! wait forever, as a callback may wait for this thread: after a while it goes on without callbacks.
 
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -15,8 +20,8 @@ type Callback = Arc<dyn Fn(u64) + Send + Sync>;
 #[derive(Default)]
 pub(crate) struct Callbacks {
     list: Mutex<List>,
-    /// Notified when a call ends.
-    call_ended: Condvar,
+    /// Notified when a call ends, and when a thread has called all callbacks that it needs.
+    ended: Condvar,
 }
 
 #[derive(Default)]
@@ -24,10 +29,23 @@ struct List {
     /// The number of the last one registered.
     last: u64,
     all: Vec<(u64, Callback)>,
-    /// The threads that run a callback, once for each call.
-    calling: Vec<usize>,
+    /// The thread that calls the callbacks.
+    caller: Option<Caller>,
+    /// How often a thread has begun to call them.
+    turns: u64,
     /// Teardown has begun.
     closed: bool,
+}
+
+/// A thread that calls callbacks, one after another.
+struct Caller {
+    thread: usize,
+    /// Whether a callback is running. Not in between, when the allocation is retried.
+    in_call: bool,
+    /// The number of its turn, and of the calls in it that have ended.
+    progress: (u64, u64),
+    /// Threads that have waited for its end in vain, and do not wait again.
+    gave_up: Vec<usize>,
 }
 
 /// How long teardown waits for callbacks that run on other threads. A callback may itself wait for the thread that
@@ -42,11 +60,33 @@ impl Callbacks {
     /// Calls the callbacks that are registered now, in order, until `enough` returns true. Returns whether there are
     /// any. Each is looked up when its turn comes: one that is removed meanwhile is not called, and this holds no
     /// reference to those that are not running.
-    pub(crate) fn call_each(&self, bytes: u64, enough: &mut dyn FnMut() -> bool) -> bool {
+    ///
+    /// Waits for up to `wait_at_most` for another thread that calls them.
+    pub(crate) fn call_each(
+        &self,
+        bytes: u64,
+        wait_at_most: Duration,
+        enough: &mut dyn FnMut() -> bool,
+    ) -> bool {
+        if self.lock().all.is_empty() {
+            return false;
+        }
+        let turn = loop {
+            match self.begin_turn(wait_at_most) {
+                Begun::Turn(turn) => break turn,
+                // If that was not enough, the callbacks may free more.
+                Begun::AnotherEnded if enough() => return true,
+                Begun::AnotherEnded => {}
+                Begun::GaveUp => {
+                    enough();
+                    return true;
+                }
+            }
+        };
         // Callbacks that a callback registers are not called this time.
         let last = self.lock().last;
         let (mut number, mut any) = (0, false);
-        while let Some(call) = self.begin(number + 1, last) {
+        while let Some(call) = turn.begin_call(number + 1, last) {
             number = call.number;
             any = true;
             (call.callback)(bytes);
@@ -59,18 +99,58 @@ impl Callbacks {
         any
     }
 
-    /// Begins a call of the first callback with a number in this range.
-    fn begin(&self, first: u64, last: u64) -> Option<Call<'_>> {
+    /// Begins to call callbacks, or waits for another thread that does.
+    fn begin_turn(&self, wait_at_most: Duration) -> Begun<'_> {
         let mut list = self.lock();
-        let mut all = list.all.iter();
-        let (number, callback) = all.find(|(number, _)| (first..=last).contains(number))?;
-        let (number, callback) = (*number, callback.clone());
-        list.calling.push(this_thread());
-        Some(Call {
-            number,
-            callback,
-            _active: ActiveCall(self),
-        })
+        // Not this thread: an allocation that fails inside a callback calls none.
+        if let Some(other) = &list.caller {
+            let progress = other.progress;
+            if other.gave_up.contains(&this_thread()) {
+                return Begun::GaveUp;
+            }
+            let goes_on = |list: &List| {
+                let mut caller = list.caller.iter();
+                !list.closed && caller.any(|caller| caller.progress == progress)
+            };
+            list = self.wait_while(list, wait_at_most, goes_on);
+            let mut caller = list.caller.as_mut();
+            return match caller.take_if(|caller| caller.progress == progress) {
+                None => Begun::AnotherEnded,
+                Some(caller) => {
+                    caller.gave_up.push(this_thread());
+                    Begun::GaveUp
+                }
+            };
+        }
+        list.turns += 1;
+        list.caller = Some(Caller {
+            thread: this_thread(),
+            in_call: false,
+            progress: (list.turns, 0),
+            gave_up: Vec::new(),
+        });
+        Begun::Turn(Turn(self))
+    }
+
+    /// Waits while `condition` holds, for at most `time`.
+    fn wait_while<'a>(
+        &'a self,
+        mut list: MutexGuard<'a, List>,
+        time: Duration,
+        condition: impl Fn(&List) -> bool,
+    ) -> MutexGuard<'a, List> {
+        let begin = Instant::now();
+        while condition(&list) {
+            let left = time.saturating_sub(begin.elapsed());
+            if left.is_zero() || process::is_exiting() {
+                break;
+            }
+            // Polls, because nothing notifies of the exit.
+            let pause = left.min(Duration::from_millis(10));
+            let waited = self.ended.wait_timeout(list, pause);
+            list = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        list
     }
 
     /// Whether teardown has begun: an allocation after a callback then fails.
@@ -99,18 +179,56 @@ impl Callbacks {
     /// Waits until no other thread runs a callback, for at most [`PATIENCE`]: what a running callback owns is dropped
     /// when the call ends, and is no leak. A call of this thread, which closes its own context, is not waited for.
     pub(crate) fn wait_for_calls(&self) {
-        let until = Instant::now() + PATIENCE;
-        let mut list = self.lock();
-        while list.calling.iter().any(|thread| *thread != this_thread()) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() || process::is_exiting() {
-                return;
-            }
-            // Polls, because nothing notifies of the exit.
-            let pause = left.min(Duration::from_millis(10));
-            let waited = self.call_ended.wait_timeout(list, pause);
-            list = waited.unwrap_or_else(PoisonError::into_inner).0;
+        let is_called = |list: &List| {
+            let mut caller = list.caller.iter();
+            caller.any(|caller| caller.in_call && caller.thread != this_thread())
+        };
+        drop(self.wait_while(self.lock(), PATIENCE, is_called));
+    }
+}
+
+/// What comes of a thread's wish to call callbacks.
+enum Begun<'a> {
+    Turn(Turn<'a>),
+    /// Another thread was calling them, and a call has ended.
+    AnotherEnded,
+    /// Another thread is calling them, and does not end.
+    GaveUp,
+}
+
+/// This thread calls callbacks until dropped, also by a panic.
+struct Turn<'a>(&'a Callbacks);
+
+impl<'a> Turn<'a> {
+    /// Begins a call of the first callback with a number in this range.
+    fn begin_call(&self, first: u64, last: u64) -> Option<Call<'a>> {
+        let mut list = self.0.lock();
+        let mut all = list.all.iter();
+        let (number, callback) = all.find(|(number, _)| (first..=last).contains(number))?;
+        let (number, callback) = (*number, callback.clone());
+        set_in_call(&mut list, true);
+        Some(Call {
+            number,
+            callback,
+            _active: ActiveCall(self.0),
+        })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        // In a forked child a thread that does not exist may hold the lock.
+        if !process::is_forked() {
+            self.0.lock().caller = None;
+            self.0.ended.notify_all();
         }
+    }
+}
+
+fn set_in_call(list: &mut List, in_call: bool) {
+    if let Some(caller) = &mut list.caller {
+        caller.in_call = in_call;
+        caller.progress.1 += u64::from(!in_call);
     }
 }
 
@@ -122,22 +240,16 @@ struct Call<'a> {
     _active: ActiveCall<'a>,
 }
 
-/// Counts this thread as running a callback until dropped, also by a panic.
+/// A call is in progress until this is dropped, also by a panic.
 struct ActiveCall<'a>(&'a Callbacks);
 
 impl Drop for ActiveCall<'_> {
     fn drop(&mut self) {
         // In a forked child a thread that does not exist may hold the lock.
-        if process::is_forked() {
-            return;
+        if !process::is_forked() {
+            set_in_call(&mut self.0.lock(), false);
+            self.0.ended.notify_all();
         }
-        let mut list = self.0.lock();
-        let mut calling = list.calling.iter();
-        if let Some(index) = calling.position(|thread| *thread == this_thread()) {
-            list.calling.swap_remove(index);
-        }
-        drop(list);
-        self.0.call_ended.notify_all();
     }
 }
 

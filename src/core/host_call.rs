@@ -5,14 +5,18 @@
 //! the device the driver reports an unusable context at once, while a host function may still be running. So each call
 //! runs under the lock of its [`CallGroup`], and the end of the scope closes the group under the same lock: it waits for
 //! the closure that is running, and those that have not run by then never do.
+//!
+//! The driver gets no pointer to a closure of a graph, but its number: a graph from which an update failed may be dropped
+//! while the driver, against its promise, still calls its host functions.
 
 use std::any::Any;
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 use cuguard_sync::process;
 
@@ -39,9 +43,14 @@ impl fmt::Debug for CallGroup {
     }
 }
 
-/// A closure with its group. The driver has a pointer to this.
+/// The calls of graphs, by number.
+static GRAPH_CALLS: LazyLock<Mutex<HashMap<usize, Weak<HostCall>>>> = LazyLock::new(Mutex::default);
+
+/// A closure with its group. The driver has a pointer to this, or its number.
 pub(crate) struct HostCall {
     group: Arc<CallGroup>,
+    /// Its number in [`GRAPH_CALLS`]; 0 for none.
+    number: AtomicUsize,
     function: Mutex<Option<Box<dyn FnMut() + Send>>>,
     /// It ran for the last time, and the driver has no pointer to it any more.
     finished: AtomicBool,
@@ -82,10 +91,6 @@ impl CallGroup {
     pub(crate) fn take_panic(&self) -> Option<Panic> {
         lock(&self.0).panic.take()
     }
-
-    fn is_closed(&self) -> bool {
-        lock(&self.0).closed
-    }
 }
 
 impl HostCall {
@@ -103,6 +108,7 @@ impl HostCall {
         };
         Arc::new(Self {
             group: group.clone(),
+            number: AtomicUsize::new(0),
             function: Mutex::new(Some(function)),
             finished: AtomicBool::new(false),
         })
@@ -113,9 +119,13 @@ impl HostCall {
         Arc::into_raw(self.clone()).cast_mut().cast()
     }
 
-    /// The argument of [`run_each`], which must not be called after the last reference is dropped.
+    /// The argument of [`run_each`], which does nothing once the last reference is dropped.
     pub(crate) fn each_argument(self: &Arc<Self>) -> *mut c_void {
-        Arc::as_ptr(self).cast_mut().cast()
+        static LAST: AtomicUsize = AtomicUsize::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+        self.number.store(number, Ordering::Relaxed);
+        lock(&GRAPH_CALLS).insert(number, Arc::downgrade(self));
+        std::ptr::without_provenance_mut(number)
     }
 
     pub(crate) fn is_finished(&self) -> bool {
@@ -153,6 +163,16 @@ impl HostCall {
             unsafe { Arc::decrement_strong_count(Arc::as_ptr(&self)) };
         }
         panic
+    }
+}
+
+impl Drop for HostCall {
+    fn drop(&mut self) {
+        let number = *self.number.get_mut();
+        // In a forked child a thread that does not exist may hold the lock.
+        if number != 0 && !process::is_forked() {
+            lock(&GRAPH_CALLS).remove(&number);
+        }
     }
 }
 
@@ -196,17 +216,13 @@ impl Drop for GraphCalls<'_> {
             // A thread that does not exist here may hold the lock.
             return std::mem::forget(calls);
         }
-        // The scope that launched the graph has waited for it. It closed the group if the device failed: then the driver
-        // may call late, and the few bytes that it has a pointer to stay allocated.
-        let failed = self.group.is_closed();
+        // The scope that launched the graph has waited for it. If the device failed, the driver may call late: that waits for
+        // the group, or does nothing.
         drop(self.group.close());
         for call in calls {
             if let Some(panic) = call.drop_function() {
                 // A drop does not panic.
                 std::mem::forget(panic);
-            }
-            if failed {
-                std::mem::forget(call);
             }
         }
     }
@@ -224,13 +240,10 @@ pub(crate) unsafe extern "C" fn run_once(argument: *mut c_void) {
     call.finished.store(true, Ordering::Release);
 }
 
-/// The host function of a graph: calls the closure.
-///
-/// # Safety
-///
-/// `argument` is from [`HostCall::each_argument`], and a reference exists.
-pub(crate) unsafe extern "C" fn run_each(argument: *mut c_void) {
-    // SAFETY: as the caller ensures.
-    let call = unsafe { &*argument.cast::<HostCall>() };
-    call.run(false);
+/// The host function of a graph: calls the closure with the number of [`HostCall::each_argument`], if it exists.
+pub(crate) extern "C" fn run_each(argument: *mut c_void) {
+    let call = lock(&GRAPH_CALLS).get(&argument.addr()).cloned();
+    if let Some(call) = call.and_then(|call| call.upgrade()) {
+        call.run(false);
+    }
 }

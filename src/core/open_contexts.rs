@@ -4,7 +4,7 @@
 use std::sync::{Arc, LazyLock, Mutex, Once, Weak};
 use std::time::Instant;
 
-use cuguard_registry::{ContextInfo, Late, SnapshotReason};
+use cuguard_registry::{ContextInfo, Late, SnapshotReason, free_labels};
 use cuguard_report::ReportSettings;
 use cuguard_sync::{Gate, GateGuard, process};
 
@@ -39,6 +39,11 @@ pub(crate) fn drain_process(until: Instant) {
 
 /// Adds a context until it is reported.
 pub(crate) fn add(state: &Arc<ContextState>) {
+    free_labels(|visit| {
+        for state in all() {
+            visit(&state.registry);
+        }
+    });
     let mut open = lock(&OPEN);
     open.retain(|state| state.strong_count() > 0);
     open.push(Arc::downgrade(state));

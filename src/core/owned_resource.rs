@@ -106,8 +106,13 @@ impl OwnedResource {
         }
     }
 
-    /// Owns nothing: for empty buffers and zero-sized types.
+    /// Owns nothing: for empty buffers and zero-sized types. It keeps the context open, but neither the stream nor the pool of
+    /// the buffer: it has no record, and they would seem to leak.
     pub(crate) fn nothing(owner: Owner, kind: Kind) -> Self {
+        let owner = match owner.home() {
+            Some(home) => home.owned.owner().clone(),
+            None => owner,
+        };
         Self {
             owner: ManuallyDrop::new(owner),
             key: Key::new(kind, 0),

@@ -96,7 +96,7 @@ impl OomPolicy {
         self
     }
 
-    /// The longest wait for pending frees, and for the device before pages are merged; 10 seconds by default. Work that itself waits for something which the
+    /// The longest wait for pending frees, for callbacks that another thread runs, and for the device before pages are merged; 10 seconds by default. Work that itself waits for something which the
     /// allocating thread does later would never end.
     pub const fn wait_at_most(mut self, time: Duration) -> Self {
         self.wait_at_most = time;

@@ -256,9 +256,14 @@ impl Context {
     /// It also runs if there is too little memory to create a stream, an event, a module or a memory pool, or to launch a
     /// kernel. Only the driver knows how many bytes that needs: the callback is passed `u64::MAX`.
     ///
-    /// It runs on the allocating thread, and on several threads at once if they are out of memory at once. Allocations in
-    /// the callback do not call it again. A panic in it unwinds through the allocation. **It must not block on a lock
-    /// that is held while allocating**, which would deadlock: use `try_lock`.
+    /// It runs on the allocating thread. The callbacks of a context run on one thread at a time: another thread that is out
+    /// of memory meanwhile waits for them and retries its allocation before it calls them in turn. So allocations in a
+    /// callback never call it again, whichever thread makes them. But a callback that waits for allocations of *other*
+    /// threads may slow them down: if these are out of memory too, each of the threads waits once, for
+    /// [`OomPolicy::wait_at_most`](crate::oom::OomPolicy::wait_at_most), and then goes on without callbacks.
+    ///
+    /// A panic in the callback unwinds through the allocation. **It must not block on a lock that is held while
+    /// allocating**, which would deadlock: use `try_lock`.
     ///
     /// Callbacks are called in the order of registration, until the returned guard or this `Context` is dropped. (A
     /// callback that is running on another thread completes, and is dropped afterwards.) So a context that stays open

@@ -52,7 +52,7 @@ pub(crate) struct GraphParts<'env> {
     pub(crate) calls: GraphCalls<'env>,
     /// Whether it has scratch memory: nodes that allocate.
     pub(crate) allocates: bool,
-    pub(crate) memory: Vec<GraphRange>,
+    pub(crate) memory: Vec<GraphRange<'env>>,
 }
 
 /// An executable graph, created by [`Graph::instantiate`]. Destroyed on drop.
@@ -94,12 +94,11 @@ pub struct GraphExec<'env> {
     owned: OwnedResource,
     /// What its graph uses. The driver's graph is destroyed: an executable does not need it.
     parts: GraphParts<'env>,
-    /// The numbers of the captures that it was made and updated from.
-    numbers: Vec<u64>,
-    /// Memory of graphs that an update replaced. It is still borrowed for `'env`.
-    former: Vec<GraphRange>,
-    /// Closures of graphs from which an update failed.
-    failed: Vec<GraphCalls<'env>>,
+    /// The number of its first capture, which a recapture has too.
+    first: u64,
+    /// Memory of the first capture, after an update. It is still borrowed for `'env`, and a recapture can use it again. Of
+    /// captures in between nothing is kept, as there may be any number.
+    first_memory: Option<Vec<GraphRange<'env>>>,
 }
 
 impl fmt::Debug for Graph<'_> {
@@ -223,10 +222,9 @@ impl<'env> Graph<'env> {
         drop(graph);
         Ok(GraphExec {
             owned,
-            numbers: vec![parts.number],
+            first: parts.number,
             parts,
-            former: Vec::new(),
-            failed: Vec::new(),
+            first_memory: None,
         })
     }
 
@@ -299,12 +297,18 @@ impl<'env> GraphExec<'env> {
 
     /// The number of its first capture, which a recapture has too.
     pub(crate) fn number(&self) -> u64 {
-        self.numbers[0]
+        self.first
     }
 
-    /// All memory that it has used, which is borrowed for `'env`.
-    pub(crate) fn memory(&self) -> impl Iterator<Item = &GraphRange> {
-        self.parts.memory.iter().chain(&self.former)
+    /// The memory that it uses, which is borrowed for `'env`.
+    pub(crate) fn memory(&self) -> &[GraphRange<'env>] {
+        &self.parts.memory
+    }
+
+    /// The memory that tokens may name: that which it uses, and that of its first capture.
+    pub(crate) fn known_memory(&self) -> impl Iterator<Item = &GraphRange<'env>> {
+        let first = self.first_memory.iter().flatten();
+        self.parts.memory.iter().chain(first)
     }
 
     /// Replaces the parameters of all work by those of another graph with the same nodes and dependencies: other
@@ -361,25 +365,13 @@ impl<'env> GraphExec<'env> {
             Err((error, _)) => entered.check(Err(error)),
         };
         drop(entered);
-        if result.is_err() {
-            // The driver leaves the executable as it is. Should it not, its closures exist.
-            if !graph.parts.calls.is_empty() {
-                self.failed.push(graph.parts.calls);
-            }
-            return result;
-        }
+        // The driver leaves the executable as it is. Should it not, host functions of the new graph do nothing.
+        result?;
         let Graph { owned, parts } = graph;
         // A failed call is recorded.
         drop(owned);
-        if !self.numbers.contains(&parts.number) {
-            self.numbers.push(parts.number);
-        }
         let former = std::mem::replace(&mut self.parts, parts);
-        for range in former.memory {
-            if !self.memory().any(|other| other.contains(&range.addresses)) {
-                self.former.push(range);
-            }
-        }
+        self.first_memory.get_or_insert(former.memory);
         Ok(())
     }
 
@@ -389,14 +381,13 @@ impl<'env> GraphExec<'env> {
         operation: &'static str,
         token: &Exported,
         exclusive: bool,
-    ) -> Result<&GraphRange> {
+    ) -> Result<&GraphRange<'env>> {
         let addresses = token.addresses::<T>();
         let is_it =
-            |range: &&GraphRange| range.contains(&addresses) && (range.exclusive || !exclusive);
-        let range = self.memory().find(is_it);
-        range
-            .filter(|_| self.numbers.contains(&token.graph))
-            .ok_or(Error::WrongGraph { operation })
+            |range: &&GraphRange<'_>| range.contains(&addresses) && (range.exclusive || !exclusive);
+        let is_known = [self.first, self.parts.number].contains(&token.graph);
+        let range = self.known_memory().find(is_it).filter(|_| is_known);
+        range.ok_or(Error::WrongGraph { operation })
     }
 
     fn device_memory<T>(
@@ -407,12 +398,12 @@ impl<'env> GraphExec<'env> {
     ) -> Result<DeviceMemory<'_>> {
         let range = self.range::<T>(operation, token, exclusive)?;
         let bytes = token.len * size_of::<T>();
-        let home = range.home.as_ref();
-        let memory = DeviceMemory::of_parts(token.address, bytes, self.state(), home);
+        let memory = DeviceMemory::of_parts(token.address, bytes, self.state(), range.home);
         Ok(memory.pooled(range.is_pooled))
     }
 
-    /// A view of memory that the graph uses: a [`GraphMemory`] or a [`GraphMemoryMut`].
+    /// A view of memory that the graph uses: a [`GraphMemory`] or a [`GraphMemoryMut`]. After an [update](Self::update) or a
+    /// [recapture](Self::recapture) also of memory that its first capture exported, but not of captures in between.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -433,7 +424,7 @@ impl<'env> GraphExec<'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongGraph`] if no capture of this executable exported the memory.
+    /// [`Error::WrongGraph`] if neither the first nor the last capture of this executable exported the memory.
     pub fn view<T: DeviceCopy>(
         &self,
         memory: &(impl Into<GraphMemory<T>> + Copy),

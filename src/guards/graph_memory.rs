@@ -19,16 +19,32 @@ use crate::guards::Graph;
 
 /// Device memory that a graph keeps borrowed.
 #[derive(Clone, Debug)]
-pub(crate) struct GraphRange {
+pub(crate) struct GraphRange<'env> {
     pub(crate) addresses: Range<CUdeviceptr>,
     pub(crate) exclusive: bool,
-    /// The stream that it was allocated on: launches are ordered after its work.
-    pub(crate) home: Option<Arc<StreamState>>,
+    /// The stream that it was allocated on: launches are ordered after its work. The memory keeps the stream, and is borrowed
+    /// for as long as the graph can be used: a graph that is leaked keeps neither.
+    pub(crate) home: Option<&'env Arc<StreamState>>,
     /// Whether it is a block of a [`Pool`](crate::Pool), which other devices cannot access.
     pub(crate) is_pooled: bool,
 }
 
-impl GraphRange {
+impl GraphRange<'_> {
+    /// The same range for a capture in progress, which has no lifetime.
+    ///
+    /// # Safety
+    ///
+    /// It is not used when the lifetime has ended.
+    pub(crate) unsafe fn for_capture(&self) -> GraphRange<'static> {
+        GraphRange {
+            addresses: self.addresses.clone(),
+            exclusive: self.exclusive,
+            // SAFETY: as the caller ensures.
+            home: self.home.map(|home| unsafe { &*std::ptr::from_ref(home) }),
+            is_pooled: self.is_pooled,
+        }
+    }
+
     pub(crate) fn contains(&self, addresses: &Range<CUdeviceptr>) -> bool {
         self.addresses.start <= addresses.start && addresses.end <= self.addresses.end
     }

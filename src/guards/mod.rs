@@ -49,7 +49,9 @@ pub use memory::{
     MemoryLocation, MemoryPool, MemoryPoolStream, PinnedBuffer, PitchedBuffer, Pool, PoolStats,
     PoolStream, RegisteredVec, Source, WriteCombinedBuffer,
 };
-pub(crate) use memory::{DeviceMemory, PoolRef, bytes_of, check_len, check_range, host_vec};
+pub(crate) use memory::{
+    DeviceMemory, PoolRef, bytes_of, check_alignment, check_len, check_range, host_vec,
+};
 pub use memory_info::MemoryInfo;
 pub use peer_access::PeerAccess;
 pub use pool_builder::PoolBuilder;

@@ -139,7 +139,8 @@ fn run_steps(
                         0 => u64::MAX,
                         bytes => bytes as u64,
                     };
-                    state.callbacks.call_each(bytes, &mut try_again)
+                    let most = policy.wait_at_most;
+                    state.callbacks.call_each(bytes, most, &mut try_again)
                 }
                 RecoveryStep::Wait => {
                     let waited = frees::wait_for_frees(state, request, pool_limit, &mut try_again);

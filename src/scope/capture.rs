@@ -36,15 +36,16 @@ pub(crate) struct Capture {
     pub(super) scratch: Mutex<Vec<CUdeviceptr>>,
     /// Whether there was any, once the capture has ended.
     allocates: bool,
-    memory: Mutex<Vec<GraphRange>>,
+    /// What is borrowed here and below, is borrowed for longer than the capture lasts.
+    memory: Mutex<Vec<GraphRange<'static>>>,
     /// For a recapture: the memory of the executable.
-    reusable: Vec<GraphRange>,
+    reusable: Vec<GraphRange<'static>>,
     /// Of that, what this capture has bound.
     reused: Mutex<Vec<(Range<CUdeviceptr>, bool)>>,
 }
 
 impl Capture {
-    fn new(number: u64, reusable: Vec<GraphRange>) -> Self {
+    fn new(number: u64, reusable: Vec<GraphRange<'static>>) -> Self {
         Self {
             number,
             scratch: Mutex::default(),
@@ -56,8 +57,13 @@ impl Capture {
     }
 
     /// Records memory that the graph keeps borrowed.
-    pub(crate) fn add_memory(&self, range: GraphRange) {
-        lock(&self.memory).push(range);
+    ///
+    /// # Safety
+    ///
+    /// It is borrowed for longer than the capture lasts, and for as long as the graph exists.
+    pub(crate) unsafe fn add_memory(&self, range: &GraphRange<'_>) {
+        // SAFETY: as the caller ensures.
+        lock(&self.memory).push(unsafe { range.for_capture() });
     }
 }
 
@@ -217,7 +223,7 @@ where
 impl<'env> GraphExec<'env> {
     /// Captures work with the same nodes and dependencies, and replaces the parameters of this graph's work by those of
     /// the new. As [`Stream::capture`] and [`update`](Self::update), but the closure can use the memory of this graph
-    /// again, by [`Scope::reuse`] and [`Scope::reuse_mut`].
+    /// again, by [`Scope::reuse`] and [`Scope::reuse_mut`]: what the first capture exported, and the capture before this one.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -247,7 +253,9 @@ impl<'env> GraphExec<'env> {
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>,
     {
-        let memory = self.memory().cloned().collect();
+        // SAFETY: it is borrowed for `'env`, longer than the capture lasts.
+        let extend = |range: &GraphRange<'env>| unsafe { range.for_capture() };
+        let memory = self.known_memory().map(extend).collect();
         let (graph, value) = capture(stream, Capture::new(self.number(), memory), f)?;
         self.update_by("GraphExec::recapture", graph)?;
         Ok(value)
@@ -362,7 +370,7 @@ impl<'scope> Scope<'scope, '_> {
         let capture = self.the_capture(operation)?;
         let addresses = token.addresses::<T>();
         let is_it =
-            |range: &&GraphRange| range.contains(&addresses) && (range.exclusive || !exclusive);
+            |range: &&GraphRange<'_>| range.contains(&addresses) && (range.exclusive || !exclusive);
         let found = capture.reusable.iter().find(is_it);
         let Some(found) = found.filter(|_| token.graph == capture.number) else {
             return Err(Error::WrongGraph { operation });
@@ -382,11 +390,12 @@ impl<'scope> Scope<'scope, '_> {
         let range = GraphRange {
             addresses,
             exclusive: found.exclusive,
-            home: found.home.clone(),
+            home: found.home,
             is_pooled: found.is_pooled,
         };
         drop(reused);
-        capture.add_memory(range);
+        // SAFETY: the executable has it borrowed for its lifetime, which is that of the new graph.
+        unsafe { capture.add_memory(&range) };
         Ok(())
     }
 
@@ -417,7 +426,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongGraph`] if the first capture of the executable did not export it, [`Error::Capture`] outside of a
+    /// [`Error::WrongGraph`] if neither the first nor the last capture of the executable exported it, [`Error::Capture`] outside of a
     /// recapture and where this capture has bound the memory exclusively.
     pub fn reuse<T: DeviceCopy>(&self, memory: &GraphMemory<T>) -> Result<DeviceRef<'scope, T>> {
         self.reuse_range::<T>("Scope::reuse", &memory.memory, false)?;
@@ -447,7 +456,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// [`Error::WrongGraph`] if the first capture of the executable did not export it, [`Error::Capture`] outside of a
+    /// [`Error::WrongGraph`] if neither the first nor the last capture of the executable exported it, [`Error::Capture`] outside of a
     /// recapture and where this capture has bound the memory already.
     pub fn reuse_mut<T: DeviceCopy>(
         &self,

@@ -76,7 +76,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         drop(core.state().enter(OPERATION)?);
         // As `bind` does for each memory. In the capture there was no order to be made.
         let mut ordered: Vec<*const _> = Vec::new();
-        for home in exec.memory().filter_map(|range| range.home.as_ref()) {
+        for home in exec.memory().iter().filter_map(|range| range.home) {
             if !ordered.contains(&Arc::as_ptr(home)) {
                 core.order_after(OPERATION, home)?;
                 ordered.push(Arc::as_ptr(home));

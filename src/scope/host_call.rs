@@ -115,8 +115,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let entered = core.state().enter(OPERATION)?;
         // SAFETY: what it borrows lives for `'env`, longer than the graph.
         let call = unsafe { self.end.keep_call(Box::new(f)) };
-        // SAFETY: the stream is alive. The graph and its executable keep the argument; launches that are in flight borrow
-        // the executable.
+        // SAFETY: the stream is alive. The argument is a number, which is valid forever.
         let enqueued =
             unsafe { stream::launch_host_func(core.handle(), run_each, call.each_argument()) };
         entered.check(enqueued)

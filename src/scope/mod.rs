@@ -259,7 +259,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     fn bind_memory(
         &self,
         operation: &'static str,
-        memory: &BindableMemory<'_>,
+        memory: &BindableMemory<'env>,
         (size, exclusive): (usize, bool),
     ) -> Result<CUdeviceptr> {
         let core = self.core();
@@ -277,13 +277,15 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let entered = core.state().enter(operation)?;
         let address = memory.device_address(&entered)?;
         if let Some(capture) = &self.end.capture {
-            capture.add_memory(GraphRange {
+            let range = GraphRange {
                 addresses: address..address + (memory.len * size) as u64,
                 exclusive,
                 // Ordered when the graph is launched.
-                home: memory.home.cloned(),
+                home: memory.home,
                 is_pooled: memory.is_pooled,
-            });
+            };
+            // SAFETY: borrowed for `'env`, as the graph says that it is.
+            unsafe { capture.add_memory(&range) };
         }
         Ok(address)
     }

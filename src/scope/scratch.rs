@@ -14,7 +14,7 @@ use crate::core::lock::lock;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::guards::{DeviceBuffer, PoolRef, bytes_of};
+use crate::guards::{DeviceBuffer, PoolRef, bytes_of, check_alignment};
 use crate::recovery;
 use cuguard_registry::Kind;
 
@@ -50,6 +50,8 @@ impl<'scope> Scope<'scope, '_> {
         const OPERATION: &str = "Scope::zeroed";
         let bytes = bytes_of::<T>(OPERATION, len)?;
         if let Some(address) = self.capture_scratch(OPERATION, bytes, true)? {
+            // The graph frees it, whether it is used or not.
+            check_alignment::<T>(OPERATION, address)?;
             return Ok(DeviceMut::new(address, len));
         }
         let memory =
@@ -86,6 +88,8 @@ impl<'scope> Scope<'scope, '_> {
         const OPERATION: &str = "Scope::uninitialized";
         let bytes = bytes_of::<T>(OPERATION, len)?;
         if let Some(address) = self.capture_scratch(OPERATION, bytes, false)? {
+            // The graph frees it, whether it is used or not.
+            check_alignment::<T>(OPERATION, address)?;
             return Ok(DeviceMut::new(address, len));
         }
         let memory = DeviceBuffer::allocate_on(OPERATION, PoolRef::Default, self.end.core(), len)?;

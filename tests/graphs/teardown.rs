@@ -4,7 +4,7 @@ use cuguard::driver::api::cuGraphDestroy;
 use cuguard::driver::sys::CUresult;
 use cuguard::report::{Report, ReportSettings};
 use cuguard::sim::{self, Fault};
-use cuguard::{Context, DeviceBuffer, Error, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Kind, Result, Stream};
 
 use crate::support::*;
 use crate::{LEN, counts};
@@ -59,6 +59,37 @@ fn a_leaked_graph_is_reported_and_destroyed() -> Result<()> {
         turn.all_came_back();
     }
     Ok(())
+}
+
+/// A leaked graph is the only leak: the memory that it uses, and the stream of that memory, are freed by their guards.
+#[test]
+fn a_leaked_graph_keeps_no_stream() -> Result<()> {
+    let _turn = turn();
+    let context = Context::new(0)?;
+    let captured: &'static Stream = Box::leak(Box::new(Stream::default_stream(&context)?));
+    for instantiated in [false, true] {
+        let streams = [Stream::new(&context)?, Stream::new(&context)?];
+        let buffers = [
+            DeviceBuffer::<u8>::zeroed_on(&streams[0], LEN)?,
+            DeviceBuffer::<u8>::zeroed_on(&streams[1], LEN)?,
+        ];
+        let mut seen = [vec![0; LEN], vec![0; LEN]];
+        let (graph, ()) = captured.capture(|c| {
+            for (to, from) in seen.iter_mut().zip(&buffers) {
+                c.download(&mut c.bind_host_mut(to), &c.bind(from)?)?;
+            }
+            Ok(())
+        })?;
+        match instantiated {
+            false => std::mem::forget(graph),
+            true => std::mem::forget(graph.instantiate()?),
+        }
+    }
+    let live: Vec<_> = context.snapshot().live;
+    let kinds: Vec<_> = live.iter().map(|group| group.kind).collect();
+    assert_eq!(kinds, [Kind::Graph, Kind::GraphExec], "{live:?}");
+    assert_eq!(context.live_count(), 2);
+    context.close()
 }
 
 /// An executable does not need the driver's graph. One that cannot be destroyed is no error of what it was made of, and is

@@ -178,3 +178,87 @@ fn a_graph_with_scratch_memory_is_not_updated() -> Result<()> {
     turn.all_came_back();
     Ok(())
 }
+
+/// An executable keeps nothing of the captures between its first and its last, however many there are: what they exported
+/// is not known any more, and their closures are dropped.
+#[test]
+fn an_executable_keeps_nothing_of_captures_in_between() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let input = DeviceBuffer::<u8>::from_slice(&context, &[1, 2, 3, 4])?;
+    let mut output = DeviceBuffer::<u8>::zeroed(&context, 1)?;
+    struct Counted<'a>(&'a AtomicUsize);
+    impl Counted<'_> {
+        fn is_only(&self) {
+            assert_eq!(self.0.load(Ordering::Relaxed), 1);
+        }
+    }
+    impl Drop for Counted<'_> {
+        fn drop(&mut self) {
+            self.0.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+    let closures = AtomicUsize::new(0);
+    let counted = || {
+        closures.fetch_add(1, Ordering::Relaxed);
+        Counted(&closures)
+    };
+    let (graph, (output, first)) = stream.capture(|c| {
+        let (mut to, from) = (c.bind_mut(&mut output)?, c.bind(input.slice(0..1)?)?);
+        c.copy(&mut to, &from)?;
+        let counted = counted();
+        c.call_each(move || counted.is_only())?;
+        Ok((c.export_mut(&to)?, c.export(&from)?))
+    })?;
+    let mut exec = graph.instantiate()?;
+    let mut windows = vec![first];
+    for start in 1..4 {
+        let window = exec.recapture(&stream, |c| {
+            let from = c.bind(input.slice(start..start + 1)?)?;
+            c.copy(&mut c.reuse_mut(&output)?, &from)?;
+            let counted = counted();
+            c.call_each(move || counted.is_only())?;
+            c.export(&from)
+        })?;
+        windows.push(window);
+        // Other nodes: refused.
+        let (refused, ()) = stream.capture(|c| {
+            let counted = counted();
+            c.call_each(move || counted.is_only())
+        })?;
+        let error = exec.update(refused).unwrap_err();
+        assert!(matches!(error, Error::GraphUpdate { .. }), "{error}");
+        assert_eq!(closures.load(Ordering::Relaxed), 1, "of the last capture");
+        exec.launch(&stream)?;
+        assert_eq!(exec.view(&output)?.to_vec()?, [start as u8 + 1]);
+    }
+    let seen: Vec<_> = windows.iter().map(|window| exec.view(window)).collect();
+    assert_eq!(seen[0].as_ref().unwrap().to_vec()?, [1]);
+    assert!(matches!(seen[1], Err(Error::WrongGraph { .. })), "{seen:?}");
+    assert!(matches!(seen[2], Err(Error::WrongGraph { .. })), "{seen:?}");
+    assert_eq!(seen[3].as_ref().unwrap().to_vec()?, [4]);
+    // The same by updates.
+    let calls = |value| {
+        let (graph, window) = stream.capture(|c| {
+            let window = c.bind(input.slice(value..value + 1)?)?;
+            c.call_each(|| ())?;
+            c.export(&window)
+        })?;
+        Ok::<_, Error>((graph, window))
+    };
+    let (graph, first) = calls(0)?;
+    let mut exec = graph.instantiate()?;
+    let mut windows = vec![first];
+    for value in 1..4 {
+        let (graph, window) = calls(value)?;
+        exec.update(graph)?;
+        windows.push(window);
+    }
+    let known: Vec<_> = windows
+        .iter()
+        .map(|window| exec.view(window).is_ok())
+        .collect();
+    assert_eq!(known, [true, false, false, true]);
+    Ok(())
+}

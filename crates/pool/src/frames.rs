@@ -22,7 +22,7 @@ pub(crate) struct Frame {
     pub(crate) live_slots: u32,
     /// Windows of slots.
     pub(crate) slot_windows: u32,
-    /// Whether windows of slots share it with windows that the slots were not dealt together with.
+    /// Whether it has windows of other blocks than the slots that were dealt of it. Without, no slot is blocked.
     pub(crate) mixed: bool,
     /// When it last had a block, and whether it was noted that it has none.
     pub(crate) idle_since: u64,

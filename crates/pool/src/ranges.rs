@@ -25,7 +25,8 @@ pub(crate) struct Range {
     pub(crate) handles: Vec<Handle>,
     /// The page that is shared with other blocks: the first, the last, or the only one.
     pub(crate) window: Option<WindowId>,
-    pub(crate) pins: u32,
+    /// A number that no program reaches.
+    pub(crate) pins: u64,
     pub(crate) cached: Option<Cached>,
 }
 
@@ -104,13 +105,6 @@ impl Ranges {
         let id = of_stream.or_else(|| shelf.find(Freed::CLEAN.stream)?.last().copied())?;
         self.uncache(id);
         Some(id)
-    }
-
-    /// Whether other streams have cached ranges of this size.
-    pub(crate) fn others_have(&self, bytes: u64, stream: u64) -> bool {
-        self.shelves
-            .get(&bytes)
-            .is_some_and(|shelf| shelf.has_others(stream, Freed::CLEAN.stream))
     }
 
     /// Makes the cached ranges of one size that are done usable by any stream.

@@ -33,13 +33,6 @@ impl<T: Copy> Shelf<T> {
         &mut self.lists[0].1
     }
 
-    /// Whether there is a block in a list other than these two.
-    pub(crate) fn has_others(&self, stream: u64, clean: u64) -> bool {
-        self.lists
-            .iter()
-            .any(|(of, list)| *of != stream && *of != clean && !list.is_empty())
-    }
-
     /// Removes a value from the list of a stream, by its position. Returns the value that has that position now.
     pub(crate) fn remove(&mut self, stream: u64, at: usize) -> Option<T> {
         let list = self.find(stream)?;

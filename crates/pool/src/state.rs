@@ -32,7 +32,7 @@ pub(crate) struct State<D: Driver> {
     pub(crate) ranges: Ranges,
     pub(crate) slots: Slots,
     /// Pins of slots, by address; those of ranges are in the range.
-    pub(crate) slot_pins: FastMap<u32>,
+    pub(crate) slot_pins: FastMap<u64>,
     /// Frames that have windows or slots and had no block when they were noted.
     pub(crate) idle_frames: BTreeSet<FrameId>,
     /// Windows with live blocks that are not mapped, or without access.

@@ -12,6 +12,7 @@ pub(crate) struct Window {
     /// The granules in use through it: of live blocks, and of freed ones that their stream may still use.
     pub(crate) mask: u128,
     pub(crate) content: Content,
+    /// Its blocks that are pinned.
     pub(crate) pins: u32,
     pub(crate) stuck: Option<Stuck>,
 }

@@ -1,24 +1,23 @@
-//! What is known of the caller without being passed: its thread, the time, and its label scope.
+//! What is known of the caller without being passed: its thread, and the time.
 
 use std::cell::Cell;
-use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use cuguard_sync::clock;
 
+use crate::labels;
 use crate::names::{self, NameId};
 
 thread_local! {
-    // Both without a destructor, so that they can be read while the thread's locals are dropped.
+    // Without a destructor, so that it can be read while the thread's locals are dropped.
     static THREAD: Cell<NameId> = const { Cell::new(0) };
-    static SCOPE: Cell<NameId> = const { Cell::new(0) };
 }
 
 /// Marks the id of a thread without a name. Its number is not interned, because interned names are
 /// never freed and a program may start a thread for each task.
-const NUMBERED: NameId = 1 << 31;
+const NUMBERED: NameId = names::END;
 
 /// The calling thread, for [`thread_name`].
 #[inline]
@@ -76,15 +75,12 @@ pub(crate) fn thread_name(id: NameId) -> Option<&'static str> {
 /// The text of a label or the name of a thread, without interning anything.
 pub(crate) fn name_text(id: NameId) -> Option<String> {
     match id & NUMBERED {
-        0 => names::text(id).map(str::to_owned),
+        0 => match names::text(id) {
+            Some(name) => Some(name.to_owned()),
+            None => labels::text(id).map(|label| label.to_string()),
+        },
         _ => Some(number_text(id & !NUMBERED)),
     }
-}
-
-/// The label scope of the calling thread.
-#[inline]
-pub(crate) fn scope() -> NameId {
-    SCOPE.get()
 }
 
 /// The time since the process created its first registry.
@@ -115,93 +111,11 @@ pub(crate) fn snapshot_nanoseconds() -> u64 {
     }
 }
 
-/// Labels everything that this thread allocates until the returned scope is dropped.
-///
-/// Labels show in reports and keep groups apart. Nested scopes join their labels with a slash, and the
-/// name of a single buffer comes last: `training/step/weights`. Each distinct label is kept for the
-/// life of the process, so put no counters into them.
-///
-/// ```
-/// let _training = cuguard::label("training");
-/// {
-///     let _step = cuguard::label("step"); // allocations here are labelled training/step
-/// }
-/// // and here training again
-/// ```
-pub fn in_label(label: &str) -> LabelScope {
-    let outer = scope();
-    let label = Some(label).filter(|label| !label.is_empty());
-    let inner = join(names::text(outer), label).map_or(0, |text| names::intern(&text));
-    let _ = SCOPE.try_with(|scope| scope.set(inner));
-    LabelScope {
-        outer,
-        _not_send: PhantomData,
-    }
-}
-
-/// Joins a scope and a name to a label.
-pub(crate) fn join(scope: Option<&str>, name: Option<&str>) -> Option<String> {
-    match (scope, name) {
-        (Some(scope), Some(name)) => Some(format!("{scope}/{name}")),
-        (one, other) => one.or(other).map(str::to_owned),
-    }
-}
-
-/// A label scope of the calling thread, which ends when this is dropped; see [`label`](in_label).
-///
-/// It is not `Send`. Scopes must end in the reverse order of their creation, as local variables do.
-///
-/// ```
-/// let scope: cuguard::snapshot::LabelScope = cuguard::label("loading");
-/// drop(scope);
-/// ```
-#[derive(Debug)]
-#[must_use = "the label applies until this is dropped"]
-pub struct LabelScope {
-    outer: NameId,
-    /// The scope belongs to one thread.
-    _not_send: PhantomData<*const ()>,
-}
-
-impl Drop for LabelScope {
-    fn drop(&mut self) {
-        let _ = SCOPE.try_with(|scope| scope.set(self.outer));
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::thread;
 
-    use super::{in_label, join, names, now, scope, thread_name};
-
-    fn current() -> Option<&'static str> {
-        names::text(scope())
-    }
-
-    #[test]
-    fn scopes_nest_and_end_also_while_a_panic_unwinds() {
-        assert_eq!(current(), None);
-        let _outer = in_label("outer");
-        assert_eq!(current(), Some("outer"));
-        let panicked = std::panic::catch_unwind(|| {
-            let _inner = in_label("inner");
-            assert_eq!(current(), Some("outer/inner"));
-            std::panic::resume_unwind(Box::new(()));
-        });
-        assert!(panicked.is_err());
-        assert_eq!(current(), Some("outer"));
-        let _nothing = in_label("");
-        assert_eq!(current(), Some("outer"));
-    }
-
-    #[test]
-    fn a_scope_is_a_threads_own() {
-        let _here = in_label("here");
-        thread::spawn(|| assert_eq!(current(), None))
-            .join()
-            .unwrap();
-    }
+    use super::{names, now, thread_name};
 
     #[test]
     fn threads_have_their_name_or_their_number() {
@@ -218,14 +132,6 @@ mod tests {
         assert_eq!(names::text(thread), None);
         assert_eq!(thread_name(thread), Some(format!("{id:?}").as_str()));
         assert_eq!(thread_name(0), None);
-    }
-
-    #[test]
-    fn labels_join() {
-        assert_eq!(join(None, None), None);
-        assert_eq!(join(Some("a"), None).as_deref(), Some("a"));
-        assert_eq!(join(None, Some("b")).as_deref(), Some("b"));
-        assert_eq!(join(Some("a"), Some("b")).as_deref(), Some("a/b"));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! From records to groups to a snapshot.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use crate::call_site::{self, CallSiteId};
@@ -10,6 +10,7 @@ use crate::counters::{Amount, Totals};
 use crate::failed_free::FailedFree;
 use crate::group::{Fate, Group, Grouped, merge_equal};
 use crate::kind::{Kind, Level};
+use crate::labels::LabelTexts;
 use crate::names::{self, NameId};
 use crate::origin::Origin;
 use crate::record::{Key, Record};
@@ -65,10 +66,16 @@ impl GroupKey {
     }
 
     /// A group without amounts, of records that were created between `first` and `last`.
-    pub(crate) fn to_group(self, first: Duration, last: Duration, now: Duration) -> Group {
+    pub(crate) fn to_group(
+        self,
+        labels: &LabelTexts,
+        first: Duration,
+        last: Duration,
+        now: Duration,
+    ) -> Group {
         let type_name = call_site::get(self.call_site).map_or("", |site| site.type_name);
         Group {
-            label: caller::join(names::text(self.scope), names::text(self.name)),
+            label: labels.get(self.scope, self.name),
             origin: Origin::of(self.call_site),
             kept: self.kept,
             fate: self.fate,
@@ -92,7 +99,13 @@ struct Sum {
 }
 
 impl Sum {
-    fn into_group(mut self, key: GroupKey, scale: Scale, now: Duration) -> Group {
+    fn into_group(
+        mut self,
+        key: GroupKey,
+        labels: &LabelTexts,
+        scale: Scale,
+        now: Duration,
+    ) -> Group {
         self.threads.sort_unstable();
         self.threads.dedup();
         let threads = self.threads.into_iter();
@@ -101,7 +114,7 @@ impl Sum {
             threads: threads.filter_map(caller::thread_name).collect(),
             streams: self.streams,
             addresses: self.addresses,
-            ..key.to_group(self.first_created, self.last_created, now)
+            ..key.to_group(labels, self.first_created, self.last_created, now)
         };
         group.sort_lists();
         group
@@ -118,7 +131,12 @@ pub(crate) struct RecordingMode {
 
 /// Groups of records, filled one record at a time.
 #[derive(Default)]
-pub(crate) struct Groups(Grouped<GroupKey, Sum>);
+pub(crate) struct Groups {
+    grouped: Grouped<GroupKey, Sum>,
+    labels: LabelTexts,
+    /// Records of kept resources, until it is known what keeps them.
+    kept: Vec<(Key, Record, Fate, NameId)>,
+}
 
 impl Groups {
     pub(crate) fn add(&mut self, key: &Key, record: &Record) {
@@ -132,14 +150,28 @@ impl Groups {
         fate: Fate,
         holder: NameId,
     ) {
+        match record.is_kept() {
+            true => {
+                let group = GroupKey::of(key, record);
+                self.labels.read(group.scope, group.name);
+                self.kept.push((*key, *record, fate, holder));
+            }
+            false => self.insert(key, record, fate, holder),
+        }
+    }
+
+    fn insert(&mut self, key: &Key, record: &Record, fate: Fate, holder: NameId) {
         let created = record.created();
         let group = GroupKey::classified(key, record, fate, holder);
-        let index = self.0.index_of(group, || Sum {
-            first_created: created,
-            last_created: created,
-            ..Sum::default()
+        let index = self.grouped.index_of(group, || {
+            self.labels.read(group.scope, group.name);
+            Sum {
+                first_created: created,
+                last_created: created,
+                ..Sum::default()
+            }
         });
-        let sum = &mut self.0.list[index].1;
+        let sum = &mut self.grouped.list[index].1;
         sum.amount += Amount::new(1, record.bytes());
         // Mostly the thread and stream of the record before.
         if sum.threads.last() != Some(&record.thread) {
@@ -154,10 +186,34 @@ impl Groups {
         sum.addresses.push(key.address);
     }
 
+    /// Adds the kept resources. What only memory keeps whose own free is deferred, is freed after it.
+    fn insert_kept(&mut self) {
+        if self.kept.is_empty() {
+            return;
+        }
+        let streams_of = |owner: Owner| -> HashSet<u64> {
+            let groups = self.grouped.list.iter();
+            let memory = groups.filter(|(key, _)| key.owner == owner);
+            memory.flat_map(|(_, sum)| sum.streams.clone()).collect()
+        };
+        let (live, deferred) = (streams_of(Owner::Guard), streams_of(Owner::Deferred));
+        for (key, mut record, fate, holder) in std::mem::take(&mut self.kept) {
+            let is_deferred = match key.kind {
+                Kind::Stream => deferred.contains(&key.address) && !live.contains(&key.address),
+                // The pool of an allocation is not recorded.
+                _ => !deferred.is_empty() && live.is_empty(),
+            };
+            if is_deferred {
+                record.set_deferred();
+            }
+            self.insert(&key, &record, fate, holder);
+        }
+    }
+
     /// What the samples stand for. Escaped and deferred resources always have a record, and so do those
     /// without a call site: they stand for themselves.
     fn scales(&self, mode: RecordingMode, totals: &[(Kind, Totals)]) -> Scales {
-        let amounts = self.0.list.iter().map(|(key, sum)| {
+        let amounts = self.grouped.list.iter().map(|(key, sum)| {
             let sampled = key.owner == Owner::Guard && key.call_site != 0;
             (key.kind, sum.amount, sampled)
         });
@@ -168,13 +224,13 @@ impl Groups {
     /// The groups by owner, and nothing else of a snapshot.
     fn into_groups(self, scales: &Scales, now: Duration) -> Snapshot {
         let mut groups = Snapshot::default();
-        for (key, sum) in self.0.list {
+        for (key, sum) in self.grouped.list {
             let (list, sampled) = match key.owner {
                 Owner::Guard => (&mut groups.live, key.call_site != 0),
                 Owner::Escaped => (&mut groups.escaped, false),
                 Owner::Deferred => (&mut groups.deferred, false),
             };
-            list.push(sum.into_group(key, scales.of(key.kind, sampled), now));
+            list.push(sum.into_group(key, &self.labels, scales.of(key.kind, sampled), now));
         }
         merge(&mut groups.live);
         merge(&mut groups.escaped);
@@ -183,13 +239,14 @@ impl Groups {
     }
 
     pub(crate) fn into_snapshot(
-        self,
+        mut self,
         info: ContextInfo,
         mode: RecordingMode,
         mut totals: Vec<(Kind, Totals)>,
         failed: &[FailedFree],
     ) -> Snapshot {
         let now = caller::snapshot_time();
+        self.insert_kept();
         let scales = self.scales(mode, &totals);
         let groups = self.into_groups(&scales, now);
         let unrecorded = unrecorded(&totals, &groups);

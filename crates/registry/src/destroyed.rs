@@ -12,6 +12,7 @@ use crate::collect::GroupKey;
 use crate::counters::Amount;
 use crate::group::{Fate, Group};
 use crate::hash::BuildMixHasher;
+use crate::labels::LabelTexts;
 use crate::record::{Key, Record};
 
 /// How many are known by their key.
@@ -107,9 +108,11 @@ impl Destroyed {
             add(&mut sums, *key, record, Fate::DestroyedWithContext);
         }
         drop(inner);
+        // Programs without guards have none.
+        let labels = LabelTexts::default();
         let groups = sums.into_iter().map(|(key, sum)| Group {
             amount: sum.amount,
-            ..key.to_group(sum.first, sum.last, now)
+            ..key.to_group(&labels, sum.first, sum.last, now)
         });
         let mut groups: Vec<Group> = groups.collect();
         groups.sort_by(|one, other| {

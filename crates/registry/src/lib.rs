@@ -9,7 +9,8 @@
 //!                                │
 //!                                ├── RecentRecords  the newest records of each thread, without locks
 //!                                ├── call sites     interned lines, types and stack traces
-//!                                └── names          interned labels and thread names
+//!                                ├── labels         interned, freed when no record has them
+//!                                └── names          interned names of threads
 //! ```
 //!
 //! This crate must not know the driver and its types (addresses and handles are numbers, errors a code
@@ -18,7 +19,7 @@
 //!
 //! While a recording is on, each insert and each remove is an event of it ([`start_recording`]).
 //!
-//! Interned call sites and names belong to the process and are never freed: they are small, and there
+//! Interned call sites and names of threads belong to the process and are never freed: they are small, and there
 //! are as many as the program has call sites that allocate.
 
 #![forbid(unsafe_code)]
@@ -41,6 +42,9 @@ mod growth;
 mod hash;
 mod history;
 mod kind;
+mod label_scope;
+mod label_search;
+mod labels;
 mod late;
 mod live_bytes;
 mod marks;
@@ -70,7 +74,7 @@ mod usage;
 mod watches;
 
 pub use call_site::MAX_DEPTH;
-pub use caller::{LabelScope, in_label, name_thread, note_exit};
+pub use caller::{name_thread, note_exit};
 pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};
 pub use failed_free::FailedFree;
@@ -78,6 +82,9 @@ pub use group::{Fate, Group, merge_equal};
 pub use growth::Growth;
 pub use history::{History, Peak, SiteHistory};
 pub use kind::{Kind, Level, UnknownLevel};
+pub use label_scope::{LabelScope, in_label};
+pub use label_search::free_labels;
+pub use labels::label_count;
 pub use late::Late;
 pub use origin::{Origin, Site};
 pub use pages::{PAGE, PageUse, SharedPages};

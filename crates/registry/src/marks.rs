@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use cuguard_sync::process::is_forked;
 use dashmap::mapref::entry::Entry as Slot;
 
-use crate::caller;
-use crate::names;
+use crate::labels;
 use crate::record::{Key, Record};
 use crate::recorder;
 use crate::registry::{Registry, set};
@@ -65,19 +64,19 @@ impl Registry {
         if !self.ever_recorded.load(Relaxed) || is_forked() {
             return;
         }
-        let name = names::intern(label);
         if let Some(mut record) = self.flushed_for(key).get_mut(&key) {
-            record.name = name;
+            record.name = labels::intern(label);
             if recorder::is_on() {
                 recorder::labelled(key, &record);
             }
         }
+        labels::free_unused();
     }
 
     /// The label of a resource.
     pub fn label_of(&self, key: Key) -> Option<String> {
         let record = self.flushed_for(key).get(&key)?;
-        caller::join(names::text(record.scope), names::text(record.name))
+        labels::joined(record.scope, record.name)
     }
 
     /// The key of an escaped resource, with its slot. It no longer counts as escaped.

@@ -1,24 +1,39 @@
-//! Names that many records share, interned: labels, threads, the driver's functions and error names.
+//! Names that are never freed, interned: threads, the driver's functions and error names, holders. (Labels are in
+//! `labels.rs`.)
 
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, PoisonError, RwLock};
 
 use dashmap::DashMap;
 
 use crate::hash::{BuildMixHasher, SHARDS};
 
-/// The number of a name; 0 is no name.
+/// The number of a name or a label; 0 is none.
 pub(crate) type NameId = u32;
+
+/// All numbers are below.
+pub(crate) const END: NameId = 1 << 31;
+
+/// A new number, for a name or a label; 0 if there are no more. Both have numbers of one range: recordings do not distinguish
+/// them.
+pub(crate) fn next_id() -> NameId {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    let next = |last: NameId| last.checked_add(1).filter(|next| *next < END);
+    let last = LAST.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+    last.map_or(0, |last| last + 1)
+}
 
 /// The names of the process, which are never freed: records hold their numbers.
 struct Names {
     ids: DashMap<&'static str, NameId, BuildMixHasher>,
-    /// By number, from 1. Locked for writing while a name is added.
-    texts: RwLock<Vec<&'static str>>,
+    /// By number. Locked for writing while a name is added.
+    texts: RwLock<HashMap<NameId, &'static str, BuildMixHasher>>,
 }
 
 static NAMES: LazyLock<Names> = LazyLock::new(|| Names {
     ids: DashMap::with_hasher_and_shard_amount(BuildMixHasher::default(), SHARDS),
-    texts: RwLock::new(Vec::new()),
+    texts: RwLock::default(),
 });
 
 /// The number of this name. Equal names have equal numbers; the empty name has none.
@@ -34,20 +49,20 @@ pub(crate) fn intern(text: &str) -> NameId {
     if let Some(id) = NAMES.ids.get(text) {
         return *id;
     }
-    let Ok(id) = NameId::try_from(texts.len() + 1) else {
+    let id = next_id();
+    if id == 0 {
         return 0;
-    };
+    }
     let text: &'static str = Box::leak(text.into());
-    texts.push(text);
+    texts.insert(id, text);
     NAMES.ids.insert(text, id);
     id
 }
 
 /// The name with this number.
 pub(crate) fn text(id: NameId) -> Option<&'static str> {
-    let index = (id as usize).checked_sub(1)?;
     let texts = NAMES.texts.read().unwrap_or_else(PoisonError::into_inner);
-    texts.get(index).copied()
+    texts.get(&id).copied()
 }
 
 #[cfg(test)]
@@ -59,10 +74,10 @@ mod tests {
 
     #[test]
     fn equal_names_are_stored_once() {
-        let id = intern("weights of the first layer");
-        assert_eq!(intern(&String::from("weights of the first layer")), id);
-        assert_ne!(intern("weights of the second layer"), id);
-        assert_eq!(text(id), Some("weights of the first layer"));
+        let id = intern("the first loader");
+        assert_eq!(intern(&String::from("the first loader")), id);
+        assert_ne!(intern("the second loader"), id);
+        assert_eq!(text(id), Some("the first loader"));
         assert_eq!((intern(""), text(0), text(u32::MAX)), (0, None, None));
     }
 

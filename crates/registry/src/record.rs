@@ -9,6 +9,7 @@ use crate::call_site::CallSiteId;
 use crate::caller;
 use crate::hash::mix;
 use crate::kind::Kind;
+use crate::label_scope;
 use crate::names::NameId;
 use crate::trace::Trace;
 
@@ -178,7 +179,7 @@ impl Record {
     #[inline(always)]
     pub(crate) fn new_words(bytes: u64, stream: u64, call_site: CallSiteId) -> [u64; WORDS] {
         let origin = join(call_site, caller::thread());
-        let label = join(caller::scope(), 0);
+        let label = join(label_scope::scope(), 0);
         [bytes, stream, now(), origin, label]
     }
 
@@ -334,7 +335,7 @@ mod tests {
     use crate::hash::{BuildSlotHasher, SLOT_SHARDS};
     use crate::in_label;
     use crate::kind::{Kind, Level};
-    use crate::{call_site, names};
+    use crate::{call_site, labels, names};
 
     #[test]
     fn a_record_returns_what_was_put_in() {
@@ -345,7 +346,7 @@ mod tests {
         assert_eq!((record.bytes(), record.stream()), (4096, 7));
         let call_site = call_site::get(record.call_site).unwrap();
         assert_eq!((call_site.site, call_site.type_name), (Some(here), "f32"));
-        assert_eq!(names::text(record.scope), Some("scope"));
+        assert_eq!(labels::text(record.scope).as_deref(), Some("scope"));
         assert!(names::text(record.thread).is_some());
         assert_eq!(Record::from_words(record.to_words()), record);
         let created = record.created();

@@ -14,7 +14,8 @@ use cuguard_sync::clock;
 use crate::call_site;
 use crate::caller;
 use crate::kind::Kind;
-use crate::names::{self, NameId};
+use crate::labels::{self, ActiveLabel};
+use crate::names::NameId;
 use crate::record::{Key, Record};
 use crate::trace::Trace;
 
@@ -133,21 +134,38 @@ fn write(time: u64, what: What) {
 }
 
 /// The context of a record, and its label: a record by address has the number of the context in place of a label.
-fn context_and_label(own: u32, key: Key, record: &Record) -> (u32, NameId) {
-    if key.is_by_address() {
-        return (record.context(), 0);
+fn context_and_label(own: u32, key: Key, record: &Record) -> (u32, EventLabel) {
+    match key.is_by_address() {
+        true => (record.context(), EventLabel::Scope(0)),
+        false => (own, EventLabel::of(record)),
     }
-    let label = match record.name {
-        0 => record.scope,
-        _ => label_of(record),
-    };
-    (own, label)
 }
 
-/// The scope and the name of a record, as one.
-fn label_of(record: &Record) -> NameId {
-    let label = caller::join(names::text(record.scope), names::text(record.name));
-    label.map_or(0, |label| names::intern(&label))
+/// The label of an event, which is not freed before the event is recorded.
+enum EventLabel {
+    /// A record without a name has that of its scope: the thread's, or that of other records.
+    Scope(NameId),
+    /// The scope and the name of a record, as one.
+    Joined(ActiveLabel),
+}
+
+impl EventLabel {
+    fn of(record: &Record) -> Self {
+        match record.name {
+            0 => Self::Scope(record.scope),
+            name => {
+                let label = labels::joined(record.scope, name).unwrap_or_default();
+                Self::Joined(ActiveLabel::new(&label))
+            }
+        }
+    }
+
+    fn id(&self) -> NameId {
+        match self {
+            Self::Scope(id) => *id,
+            Self::Joined(label) => label.id(),
+        }
+    }
 }
 
 /// A record was inserted. `own` is the number of the registry's context.
@@ -173,7 +191,7 @@ fn allocated_at(own: u32, key: Key, from: &Record, time: u64) {
         stack: from.call_site,
         stream: from.stream(),
         context,
-        label,
+        label: label.id(),
     };
     record(&Event {
         time,
@@ -229,12 +247,13 @@ fn context_of(own: u32, key: Key, record: &Record) -> u32 {
 /// A record got a name.
 #[cold]
 pub(crate) fn labelled(key: Key, record: &Record) {
+    let label = EventLabel::of(record);
     record_label(&Label {
         time: clock::nanoseconds(),
         thread: caller::thread(),
         kind: key.kind.index() as u8,
         address: key.address,
         created: record.created_nanoseconds(),
-        label: label_of(record),
+        label: label.id(),
     });
 }

@@ -51,8 +51,9 @@ pub struct Snapshot {
     pub unrecorded: Vec<(Kind, Amount)>,
     /// Resources whose ownership `into_raw` released, and `from_raw` did not take again.
     pub escaped: Vec<Group>,
-    /// Resources that were dropped inside a host function, where the driver permits no free. They are
-    /// freed at the next operation outside of one, and are no leaks.
+    /// Resources that were dropped inside a host function, where the driver permits no free, and streams
+    /// and pools that only such memory keeps. They are freed at the next operation outside of one, and are
+    /// no leaks.
     pub deferred: Vec<Group>,
     /// Resources that the driver refused to free.
     pub failed_frees: Vec<FailedFreeGroup>,

@@ -12,6 +12,7 @@ use crate::counters::Amount;
 use crate::group::{Group, Grouped, merge_equal};
 use crate::hash::BuildMixHasher;
 use crate::kind::Kind;
+use crate::labels::LabelTexts;
 use crate::names::NameId;
 use crate::pages::{PAGE, PageUse, SmallPages, pages_of};
 use crate::record::{Key, Record};
@@ -49,6 +50,11 @@ impl Line {
                 _ => 0,
             },
         }
+    }
+
+    /// Its labels.
+    pub(crate) fn labels(&self) -> [NameId; 2] {
+        [self.scope, self.name]
     }
 
     /// Whether a sample picked it; without a call site it is recorded for another reason.
@@ -139,6 +145,7 @@ pub(crate) struct UsageBuilder {
     lines: Grouped<Line, Sum>,
     /// The index of the line and the bytes of each group.
     groups: Grouped<GroupKey, (usize, u64)>,
+    labels: LabelTexts,
     now: Duration,
     /// When the second, third and fourth quarter of the context's lifetime began, in nanoseconds.
     quarters: [u64; 3],
@@ -154,6 +161,7 @@ impl UsageBuilder {
         Self {
             lines: Grouped::default(),
             groups: Grouped::default(),
+            labels: LabelTexts::default(),
             now,
             quarters: [1, 2, 3].map(|quarter| begin(quarter).as_nanos() as u64),
             pages: PageUse::default(),
@@ -172,6 +180,7 @@ impl UsageBuilder {
         }
         let group = GroupKey::of(key, record);
         let index = self.groups.index_of(group, || {
+            self.labels.read(group.scope, group.name);
             let new = || Sum {
                 first: created,
                 last: created,
@@ -248,10 +257,10 @@ impl UsageBuilder {
         let sites = lines.iter().filter_map(|(line, sum)| {
             let scale = scales.of(line.kind, line.is_sampled());
             let time = Duration::from_nanos;
-            let mut group = sum
-                .largest?
-                .0
-                .to_group(time(sum.first), time(sum.last), self.now);
+            let mut group =
+                sum.largest?
+                    .0
+                    .to_group(&self.labels, time(sum.first), time(sum.last), self.now);
             group.amount = scale.apply(sum.amount);
             let growth = baseline.map(|baseline| {
                 let before = baseline.get(line).copied().unwrap_or(0);

@@ -37,7 +37,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     ///
     /// # Errors
     ///
-    /// [`OutOfMemory`](crate::Error::OutOfMemory) with a diagnosis, or any other driver error. Nothing stays allocated.
+    /// As [`DeviceBuffer::from_slice`]. Nothing stays allocated.
     #[track_caller]
     pub fn new(context: &Context, value: &T) -> Result<Self> {
         let value = std::slice::from_ref(value);

@@ -14,7 +14,7 @@ use crate::core::{
     self, ContextState, Entered, Failed, OpenContext, OwnedResource, Request, StreamState,
 };
 use crate::error::{Error, Result};
-use crate::guards::{Context, bytes_of};
+use crate::guards::{Context, bytes_of, check_alignment};
 use crate::recovery;
 use cuguard_registry::Kind;
 use cuguard_sync::process;
@@ -131,7 +131,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         if process::is_exiting() {
             return Err(Error::ProcessEnding { operation });
         }
-        Ok((entered, Self::from_owned(len, owned)))
+        Ok((entered, Self::new(operation, len, owned)?))
     }
 
     /// Allocates uninitialized memory for `len` values, from the context's pool if it has one.
@@ -149,6 +149,13 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         let buffer = Self::allocate_on(operation, PoolRef::Default, stream, len)?;
         let entered = context.state().enter_to_wait(operation)?;
         Ok((entered, buffer))
+    }
+
+    /// The buffer of a new allocation, which is freed if it is not aligned for `T`.
+    #[inline]
+    pub(super) fn new(operation: &'static str, len: usize, owned: OwnedResource) -> Result<Self> {
+        check_alignment::<T>(operation, owned.address())?;
+        Ok(Self::from_owned(len, owned))
     }
 
     #[inline]
@@ -171,7 +178,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] with a diagnosis, or any other driver error. Nothing stays allocated.
+    /// [`Error::OutOfMemory`] with a diagnosis, [`Error::Misaligned`] if the driver's address is not aligned for `T`, or any
+    /// other driver error. Nothing stays allocated.
     #[track_caller]
     pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
         Self::allocate_copy("DeviceBuffer::from_slice", context, values)
@@ -201,8 +209,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::SizeOverflow`], [`Error::OutOfMemory`] with a diagnosis, or any other driver error. Nothing stays
-    /// allocated.
+    /// [`Error::SizeOverflow`], [`Error::OutOfMemory`] with a diagnosis, [`Error::Misaligned`] if the driver's address is not
+    /// aligned for `T`, or any other driver error. Nothing stays allocated.
     #[track_caller]
     pub fn zeroed(context: &Context, len: usize) -> Result<Self>
     where

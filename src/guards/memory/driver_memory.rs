@@ -8,8 +8,8 @@ use std::sync::Arc;
 use cuguard_driver::sys::CUdeviceptr;
 
 use crate::core::{ContextState, OwnedResource, same_context};
-use crate::error::{Error, Result};
-use crate::guards::Context;
+use crate::error::Result;
+use crate::guards::{Context, check_alignment};
 
 /// Memory for `len` values, which its owner initializes.
 #[derive(Debug)]
@@ -24,15 +24,7 @@ impl<T> DriverMemory<T> {
     /// Takes the memory of `owned`, which has room for `len` values. Fails if it is not aligned for them.
     pub(super) fn new(operation: &'static str, len: usize, owned: OwnedResource) -> Result<Self> {
         // The host accesses values of `T` there. (Address 0 is no memory.) On failure `owned` frees the memory.
-        let (address, align) = (owned.address(), align_of::<T>());
-        if !address.is_multiple_of(align as u64) {
-            return Err(Error::Misaligned {
-                operation,
-                type_name: std::any::type_name::<T>(),
-                align,
-                address,
-            });
-        }
+        check_alignment::<T>(operation, owned.address())?;
         Ok(Self {
             len,
             owned,

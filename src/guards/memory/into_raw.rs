@@ -53,8 +53,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// # Safety
     ///
-    /// Until the buffer is dropped, the address is that of `len` valid values of `T` that this context can access; other
-    /// code does not free them, does not write them, and, if the buffer is written, does not read them, except where it
+    /// Until the buffer is dropped, the address is that of `len` valid and aligned values of `T` that this context can access;
+    /// other code does not free them, does not write them, and, if the buffer is written, does not read them, except where it
     /// synchronizes with the operations of the buffer. Work on them that other code enqueued is complete.
     pub unsafe fn borrow_raw(context: &Context, address: CUdeviceptr, len: usize) -> Self {
         let owner = Owner::from(context.open());
@@ -104,7 +104,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Safety
     ///
     /// The address was returned by `cuMemAlloc` in this context (use [`from_raw_on`](Self::from_raw_on) for
-    /// stream-ordered memory), holds `len` valid values of `T`, and nothing else frees it. The address may be 0 only if
+    /// stream-ordered memory), holds `len` valid and aligned values of `T`, and nothing else frees it. The address may be 0 only if
     /// `len` values of `T` need no memory: `into_raw` returns 0 for a buffer whose context is closed, and `from_raw` with
     /// that 0 and the old length returns a buffer that owns nothing; kernels would access address 0 through it.
     #[track_caller]

@@ -1,6 +1,8 @@
-//! Checks of lengths and sizes, for all guards.
+//! Checks of lengths, sizes and alignments, for all guards.
 
 use std::ops::{Bound, Range, RangeBounds};
+
+use cuguard_driver::sys::CUdeviceptr;
 
 use crate::error::{Error, Result};
 
@@ -23,6 +25,27 @@ fn overflow(operation: &'static str, count: usize, size: usize) -> Error {
         operation,
         count,
         size,
+    }
+}
+
+/// Fails with [`Error::Misaligned`] unless memory that was just allocated is aligned for `T`. (Address 0 is no memory.) The
+/// caller frees it then.
+#[inline]
+pub(crate) fn check_alignment<T>(operation: &'static str, address: CUdeviceptr) -> Result<()> {
+    if address.is_multiple_of(align_of::<T>() as u64) {
+        return Ok(());
+    }
+    Err(misaligned::<T>(operation, address))
+}
+
+#[cold]
+#[inline(never)]
+fn misaligned<T>(operation: &'static str, address: CUdeviceptr) -> Error {
+    Error::Misaligned {
+        operation,
+        type_name: std::any::type_name::<T>(),
+        align: align_of::<T>(),
+        address,
     }
 }
 

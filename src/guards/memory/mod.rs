@@ -36,7 +36,7 @@ pub(crate) use device_memory::DeviceMemory;
 pub use device_view::DeviceView;
 pub use device_view_mut::DeviceViewMut;
 pub(crate) use host_limit::host_vec;
-pub(crate) use length::{bytes_of, check_len, check_range};
+pub(crate) use length::{bytes_of, check_alignment, check_len, check_range};
 pub use managed_advice::{ManagedAdvice, MemoryLocation};
 pub use managed_buffer::ManagedBuffer;
 pub use memory_pool::MemoryPool;

@@ -13,7 +13,7 @@ use super::device_memory::DeviceMemory;
 use super::host_limit::host_vec;
 use crate::core::{self, Entered, OpenContext, OwnedResource, Request, page_locked};
 use crate::error::{Error, Result};
-use crate::guards::{Context, bytes_of, check_len};
+use crate::guards::{Context, bytes_of, check_alignment, check_len};
 use crate::recovery;
 use cuguard_registry::Kind;
 
@@ -134,16 +134,9 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
             Ok((pitch, owned))
         })?;
         let buffer = matrix(pitch, owned);
-        let (address, align) = (buffer.address(), align_of::<T>());
-        // On failure the buffer is freed.
-        if !address.is_multiple_of(align as u64) || !pitch.is_multiple_of(align) {
-            return Err(Error::Misaligned {
-                operation,
-                type_name: std::any::type_name::<T>(),
-                align,
-                address,
-            });
-        }
+        // On failure the buffer is freed. The second row, too, is aligned.
+        check_alignment::<T>(operation, buffer.address())?;
+        check_alignment::<T>(operation, buffer.address() + pitch as u64)?;
         let entered = context.enter_to_wait(operation)?;
         // SAFETY: nothing else refers to the new allocation.
         unsafe { buffer.all().zero(&entered)? };
@@ -168,7 +161,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// # Errors
     ///
     /// [`Error::LengthMismatch`] unless there are `rows` times `columns` values; [`Error::OutOfMemory`] with a diagnosis,
-    /// or any other driver error. Nothing stays allocated.
+    /// [`Error::Misaligned`] if the rows are not aligned for `T`, or any other driver error. Nothing stays allocated.
     #[track_caller]
     pub fn from_slice(
         context: &Context,
@@ -197,8 +190,8 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::MatrixOverflow`], [`Error::OutOfMemory`] with a diagnosis, or any other driver error. Nothing stays
-    /// allocated.
+    /// [`Error::MatrixOverflow`], [`Error::OutOfMemory`] with a diagnosis, [`Error::Misaligned`] if the rows are not aligned
+    /// for `T`, or any other driver error. Nothing stays allocated.
     #[track_caller]
     pub fn zeroed(context: &Context, rows: usize, columns: usize) -> Result<Self>
     where
@@ -401,6 +394,11 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
                     expected,
                 });
             }
+        }
+        if self.width() == 0 {
+            // Any number of rows without a byte. The copy of nothing still fails if a context is closed.
+            // SAFETY: both are empty.
+            return unsafe { self.all().copy_from(operation, &source.all()) };
         }
         if !Arc::ptr_eq(self.owned.state(), source.owned.state()) {
             for row in 0..self.rows {

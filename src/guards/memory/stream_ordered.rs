@@ -218,7 +218,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
             && let Some(block) = core::allocate_cached(pool, stream, bytes, type_name, site)
         {
             let owned = OwnedResource::of_block(block, bytes as u64);
-            return Ok(Self::from_owned(len, owned));
+            return Self::new(operation, len, owned);
         }
         let owned = match (of_cuguard, pool) {
             (Some(pool), _) => allocate_in_pool(operation, pool, stream, bytes, type_name, site)?,
@@ -227,7 +227,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
             }
             (None, _) => allocate(operation, stream, bytes, type_name)?,
         };
-        Ok(Self::from_owned(len, owned))
+        Self::new(operation, len, owned)
     }
 
     /// The same, with every byte zero.
@@ -400,8 +400,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Safety
     ///
     /// The address was returned by `cuMemAllocAsync` or `cuMemAllocFromPoolAsync`, or by `into_raw` of a buffer of a
-    /// [`Pool`](crate::Pool); `stream` is ordered after that allocation, the memory holds `len` valid values of `T`, and
-    /// nothing else frees it. The address may be 0 only if `len` values of `T` need no memory.
+    /// [`Pool`](crate::Pool); `stream` is ordered after that allocation, the memory holds `len` valid and aligned values of `T`,
+    /// and nothing else frees it. The address may be 0 only if `len` values of `T` need no memory.
     ///
     /// Memory of a `Pool` is freed into the pool, so work on other streams must be complete or
     /// [recorded](Self::record_stream) when the buffer is dropped. If `stream` is the per-thread default stream, that memory

@@ -138,17 +138,9 @@ impl<D: Driver> State<D> {
 
     fn update_mixed(&mut self, id: FrameId) {
         let frame = &self.frames[id];
-        let mixed = frame.slot_windows > 0 && {
-            let first = &self.windows[frame.windows[0]];
-            frame.windows[1..]
-                .iter()
-                .any(|&other| !self.windows[other].dealt_with(first))
-                || first.slots().is_none()
-                || frame
-                    .home
-                    .as_ref()
-                    .is_some_and(|home| first.slots().is_some_and(|slots| slots.home != home.id))
-        };
+        let own = frame.home.as_ref().map(|home| home.id);
+        let home_of = |window: WindowId| self.windows[window].slots().map(|slots| slots.home);
+        let mixed = frame.windows.iter().any(|&id| home_of(id) != own);
         self.frames[id].mixed = mixed;
     }
 

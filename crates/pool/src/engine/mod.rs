@@ -13,4 +13,6 @@ mod repair;
 mod report;
 mod resize;
 mod slot;
+#[cfg(test)]
+mod test_driver;
 mod vacant;

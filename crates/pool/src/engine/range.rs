@@ -29,12 +29,10 @@ impl<D: Driver> State<D> {
                 }
             }
         }
-        if self.ranges.others_have(bytes, stream) {
-            let streams = &self.streams;
-            self.ranges.sweep(bytes, |freed| streams.is_done(freed));
-            if let Some(address) = self.take_range(stream, bytes) {
-                return Ok(address);
-            }
+        let streams = &self.streams;
+        self.ranges.sweep(bytes, |freed| streams.is_done(freed));
+        if let Some(address) = self.take_range(stream, bytes) {
+            return Ok(address);
         }
         let id = self.build(bytes)?;
         self.used += bytes;

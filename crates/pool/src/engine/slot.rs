@@ -22,13 +22,9 @@ impl<D: Driver> State<D> {
         if let Some(address) = self.take_slot(class, stream) {
             return Ok(address);
         }
-        if self.slots.classes[class]
-            .shelf
-            .has_others(stream, Freed::CLEAN.stream)
-        {
-            self.streams.record_and_poll(&self.driver);
-            self.sweep_slots(class);
-        }
+        // Slots that other streams freed may be usable by now, and so may the pages of other blocks.
+        self.streams.record_and_poll(&self.driver);
+        self.sweep_slots(class);
         loop {
             if let Some(address) = self.take_slot(class, stream) {
                 return Ok(address);
@@ -265,7 +261,6 @@ impl<D: Driver> State<D> {
 
     /// Makes a slot frame out of a new page.
     fn deal_frame(&mut self, class: usize) -> Result<(), D> {
-        self.streams.record_and_poll(&self.driver);
         let handle = self.acquire_page()?;
         let id = self.frames.insert(handle);
         let waiting = slots::deal(class, self.settings.merge, &mut self.random);

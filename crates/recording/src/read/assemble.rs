@@ -70,6 +70,8 @@ fn note_missing(recording: &mut Recording) {
 #[derive(Debug, Default)]
 struct Numbers {
     names: HashMap<u32, u32>,
+    /// The index of each name.
+    texts: HashMap<String, u32>,
     stacks: HashMap<u32, u32>,
 }
 
@@ -80,11 +82,12 @@ impl Numbers {
         for definition in definitions {
             match definition {
                 Definition::Name { id, text } => {
-                    let index = recording.names.len() as u32;
-                    // Two threads may define the same name.
-                    if *self.names.entry(id).or_insert(index) == index {
+                    // A label that was freed and is used again has another number.
+                    let index = *self.texts.entry(text.clone()).or_insert_with(|| {
                         recording.names.push(text);
-                    }
+                        recording.names.len() as u32 - 1
+                    });
+                    self.names.entry(id).or_insert(index);
                 }
                 Definition::Kind { index, kind } => {
                     let index = usize::from(index);
