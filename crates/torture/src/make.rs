@@ -146,8 +146,8 @@ impl World {
             kind: made.kind,
             contents: made.contents,
             seed: made.seed,
-            stream: made.stream.map(|(id, _)| id),
-            // Empty buffers hold no pool.
+            // Empty buffers hold neither a stream nor a pool.
+            stream: made.stream.map(|(id, _)| id).filter(|_| !empty),
             pool: made.pool.filter(|_| !empty),
             kept_by_driver: false,
             forgotten: false,

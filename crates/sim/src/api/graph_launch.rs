@@ -124,7 +124,7 @@ pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> DriverResult {
     let id = state.exec(exec)?;
     let mut steps = state.graphs.execs[&id].steps.iter();
     if steps.any(|step| step.mapping == Mapping::ContextDestroyed) {
-        let what = "a graph is destroyed after the context of page-locked memory that it copies; a real driver crashes";
+        let what = "a graph is destroyed after the context of host memory that it copies; a real driver crashes";
         return Err(state.misuse(CUresult::INVALID_VALUE, what.to_owned()));
     }
     let Some(exec) = state.graphs.execs.remove(&id) else {

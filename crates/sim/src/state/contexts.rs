@@ -146,9 +146,7 @@ pub(crate) fn end_context(mut state: StateGuard, id: Id, closing: Closing) -> (S
     }
     for range in state.close_context(id) {
         state = wait_until_unused(state, &range.block);
-        if range.is_pinned() {
-            state.note_end_of_mapping(&range, Mapping::ContextDestroyed);
-        }
+        state.note_end_of_mapping(&range, Mapping::ContextDestroyed);
         state.release_range(range);
     }
     (state, true)
