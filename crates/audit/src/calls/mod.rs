@@ -39,7 +39,7 @@ use cuguard_registry::Kind;
 use cuguard_sys::*;
 
 use crate::state::{self, contexts};
-use crate::{end, shortage};
+use crate::{end, search, shortage};
 
 /// A call that a program makes.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct Call {
 
 impl Call {
     /// `None` for a call inside another one, and in a forked child, where the driver does not work.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(function: &'static str) -> Option<Self> {
         if !end::used() {
             return None;
@@ -59,10 +59,15 @@ impl Call {
 
     /// [`begin`](Self::begin) of a call that finds functions and does nothing else: a program that makes no other calls does
     /// not use the driver.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin_lookup(function: &'static str) -> Option<Self> {
         // Not made for a call inside another one: to drop it would end the outer one.
-        end::call_begins().then(|| Self { function })
+        if !end::call_begins() {
+            return None;
+        }
+        // Here, in the frame of the function that the program has called.
+        search::call_begins();
+        Some(Self { function })
     }
 
     /// The function's exported name.
@@ -134,7 +139,9 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
+        // The thread may wait here for the end of the process.
         end::call_ends();
+        search::call_ends();
     }
 }
 

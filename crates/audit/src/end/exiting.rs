@@ -17,9 +17,9 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::transmute;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::functions::Real;
+use super::functions::{self, Real};
 use super::{Reason, finish, start};
-use crate::search::Entered;
+use crate::search::{Caller, Entered, Mark, entry_point};
 use crate::state::contexts;
 
 /// The exit begins: what is alive now is searched for.
@@ -28,21 +28,24 @@ pub(super) fn begin() {
 }
 
 /// The exit of the process begins.
-#[inline(never)]
-fn begin_process() {
-    let _entered = Entered::here();
+fn begin_process(_entered: Entered) {
     contexts::process_exits();
     let _ = std::panic::catch_unwind(begin);
 }
 
-extern "C" fn at_exit_begin(_: *mut c_void) {
-    begin_process();
+unsafe extern "C" fn before_handlers(caller: &Caller, _: u32) -> *const c_void {
+    begin_process(Entered::by(caller));
+    functions::nothing as *const c_void
+}
+
+entry_point! {
+    /// The exit handler.
+    at_exit_begin, before_handlers, 0
 }
 
 static EXIT: Real = Real::new(c"exit");
 static START_MAIN: Real = Real::new(c"__libc_start_main");
 
-type Exit = unsafe extern "C-unwind" fn(c_int) -> !;
 type Main = unsafe extern "C-unwind" fn(c_int, *mut *mut c_char, *mut *mut c_char) -> c_int;
 type StartMain = unsafe extern "C-unwind" fn(
     Main,
@@ -54,14 +57,17 @@ type StartMain = unsafe extern "C-unwind" fn(
     *mut c_void,
 ) -> c_int;
 
-/// Ends the process. Exit handlers may throw through it, as through the C library's.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-unsafe extern "C-unwind" fn exit(status: c_int) -> ! {
+unsafe extern "C" fn before_exit(caller: &Caller, _: u32) -> *const c_void {
     if super::is_used() {
-        begin_process();
+        begin_process(Entered::by(caller));
     }
-    // SAFETY: the C library has the function, with this signature.
-    unsafe { transmute::<*mut c_void, Exit>(EXIT.get())(status) }
+    EXIT.get()
+}
+
+entry_point! {
+    /// Ends the process. Exit handlers may throw through it, as through the C library's, so this must not be on the stack.
+    #[cfg_attr(not(test), unsafe(no_mangle))]
+    exit, before_exit, 0
 }
 
 /// The program's `main`.
@@ -75,10 +81,12 @@ unsafe extern "C-unwind" fn main_then_exit(
 ) -> c_int {
     // SAFETY: `__libc_start_main` stored it.
     let main = unsafe { transmute::<*mut c_void, Main>(MAIN.load(Ordering::Relaxed)) };
+    // What is below were frames of `main` when it has returned.
+    let mark = Mark::here();
     // SAFETY: the arguments are the C library's.
     let status = unsafe { main(count, arguments, environment) };
     if super::is_used() {
-        begin_process();
+        begin_process(Entered::behind(mark));
     }
     status
 }

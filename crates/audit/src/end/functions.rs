@@ -8,9 +8,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{Reason, finish, is_used, output, reporter};
 use crate::real::call_dlsym;
-use crate::search::Entered;
-
-type Arguments = *const *const c_char;
+use crate::search::{Caller, Entered, entry_point};
 
 /// A function of the C library.
 pub(super) struct Real {
@@ -105,25 +103,37 @@ extern "C" fn not_found() -> c_int {
     -1
 }
 
+/// What an entry point jumps to that has nothing more to do.
+pub(super) extern "C" fn nothing() -> c_int {
+    0
+}
+
+/// What an entry point jumps to that has failed.
+pub(super) extern "C" fn failed() -> c_int {
+    -1
+}
+
 /// Marks where the program entered this library. Not in a child of `vfork`, whose thread is its parent's.
-#[inline(always)]
-fn enter() -> Option<Entered> {
-    is_used().then(Entered::here)
+fn enter(caller: &Caller) -> Option<Entered> {
+    is_used().then(|| Entered::by(caller))
 }
 
-/// Ends the process at once.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-extern "C" fn _exit(status: c_int) -> ! {
-    let _entered = enter();
+unsafe extern "C" fn exit_at_once(caller: &Caller, _: u32) -> *const c_void {
+    let _entered = enter(caller);
     finish(Reason::UnderscoreExit);
-    output::exit_now(status)
+    output::exit_now(caller.argument(0) as c_int)
 }
 
-/// Ends the process at once.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-#[allow(non_snake_case, reason = "the name is that of the C library")]
-extern "C" fn _Exit(status: c_int) -> ! {
-    _exit(status)
+entry_point! {
+    /// Ends the process at once.
+    #[cfg_attr(not(test), unsafe(no_mangle))]
+    _exit, exit_at_once, 0
+}
+entry_point! {
+    /// Ends the process at once.
+    #[cfg_attr(not(test), unsafe(no_mangle))]
+    #[allow(non_snake_case, reason = "the name is that of the C library")]
+    _Exit, exit_at_once, 0
 }
 
 /// Whether this is a file that may be executed. Its format is not checked.
@@ -193,84 +203,62 @@ unsafe fn before_exec_in_path(name: *const c_char) {
     }
 }
 
-/// Exports a function that reports and then calls the C library's.
-macro_rules! exec {
-    ($(#[$doc:meta])* $name:ident($($argument:ident: $type:ty),*) $real:ident, $before:expr) => {
-        $(#[$doc])*
-        ///
-        /// # Safety
-        ///
-        /// As for the C library's function.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
-            {
-                let _entered = enter();
-                // SAFETY: the arguments are the caller's.
-                unsafe { $before };
-            }
-            let address = $real.get();
-            if address.is_null() {
-                return not_found();
-            }
-            type Function = unsafe extern "C" fn($($type),*) -> c_int;
-            // SAFETY: the function has this type; its arguments are the caller's.
-            unsafe { std::mem::transmute::<*mut c_void, Function>(address)($($argument),*) }
-        }
-    };
+/// What a function that replaces the program is given.
+#[derive(Clone, Copy)]
+enum Given {
+    File,
+    FileInPath,
+    Descriptor,
+    FileInFolder,
 }
 
-exec! {
-    /// Replaces the program.
-    execve(file: *const c_char, arguments: Arguments, environment: Arguments)
-    EXECVE, before_exec(file)
-}
-exec! {
-    /// Replaces the program.
-    execv(file: *const c_char, arguments: Arguments)
-    EXECV, before_exec(file)
-}
-exec! {
-    /// Replaces the program, which is searched in `PATH`.
-    execvp(file: *const c_char, arguments: Arguments)
-    EXECVP, before_exec_in_path(file)
-}
-exec! {
-    /// Replaces the program, which is searched in `PATH`.
-    execvpe(file: *const c_char, arguments: Arguments, environment: Arguments)
-    EXECVPE, before_exec_in_path(file)
-}
-exec! {
-    /// Replaces the program by that of a descriptor.
-    fexecve(file: c_int, arguments: Arguments, environment: Arguments)
-    FEXECVE, if libc::fcntl(file, libc::F_GETFD) >= 0 { finish(Reason::Exec) }
-}
-exec! {
-    /// Replaces the program by one in a folder.
-    execveat(folder: c_int, file: *const c_char, arguments: Arguments, environment: Arguments, flags: c_int)
-    EXECVEAT, if !file.is_null() && (*file == 0 || libc::faccessat(folder, file, libc::X_OK, 0) == 0) {
-        finish(Reason::Exec)
+impl Given {
+    /// Reports, if there is something that can be executed.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are those of such a function.
+    unsafe fn before_exec(self, caller: &Caller) {
+        let name = |number: usize| {
+            std::ptr::with_exposed_provenance::<c_char>(caller.argument(number) as usize)
+        };
+        let descriptor = caller.argument(0) as c_int;
+        // SAFETY: as for the caller.
+        unsafe {
+            match self {
+                Self::File => before_exec(name(0)),
+                Self::FileInPath => before_exec_in_path(name(0)),
+                Self::Descriptor if libc::fcntl(descriptor, libc::F_GETFD) >= 0 => {
+                    finish(Reason::Exec);
+                }
+                Self::FileInFolder
+                    if !name(1).is_null()
+                        && (*name(1) == 0
+                            || libc::faccessat(descriptor, name(1), libc::X_OK, 0) == 0) =>
+                {
+                    finish(Reason::Exec);
+                }
+                Self::Descriptor | Self::FileInFolder => {}
+            }
+        }
     }
 }
 
-/// What the functions with a variable number of arguments call first. Returns the C library's function.
-///
-/// # Safety
-///
-/// The name is null or ends in a null byte.
-unsafe extern "C" fn before_variadic(file: *const c_char, function: u32) -> *const c_void {
-    let real = match function {
-        0 => &EXECL,
-        1 => &EXECLP,
-        _ => &EXECLE,
-    };
-    let _entered = enter();
-    // SAFETY: as for the caller.
-    unsafe {
-        match function {
-            1 => before_exec_in_path(file),
-            _ => before_exec(file),
-        }
-    }
+/// The functions that replace the program.
+static EXEC: [(Given, &Real); 9] = [
+    (Given::File, &EXECVE),
+    (Given::File, &EXECV),
+    (Given::FileInPath, &EXECVP),
+    (Given::FileInPath, &EXECVPE),
+    (Given::Descriptor, &FEXECVE),
+    (Given::FileInFolder, &EXECVEAT),
+    (Given::File, &EXECL),
+    (Given::FileInPath, &EXECLP),
+    (Given::File, &EXECLE),
+];
+
+/// The address of the C library's function.
+fn next(real: &Real) -> *const c_void {
     let address = real.get();
     match address.is_null() {
         true => not_found as *const c_void,
@@ -278,95 +266,62 @@ unsafe extern "C" fn before_variadic(file: *const c_char, function: u32) -> *con
     }
 }
 
+/// What the functions that replace the program call first. Returns the C library's function.
+unsafe extern "C" fn before_replacing(caller: &Caller, function: u32) -> *const c_void {
+    let (given, real) = EXEC[function as usize];
+    {
+        let _entered = enter(caller);
+        // SAFETY: the arguments are the program's.
+        unsafe { given.before_exec(caller) };
+    }
+    next(real)
+}
+
 /// What `pthread_exit` calls first. Returns the C library's function.
-unsafe extern "C" fn before_pthread_exit(_: *const c_char, _: u32) -> *const c_void {
+unsafe extern "C" fn before_pthread_exit(_: &Caller, _: u32) -> *const c_void {
     reporter::note_thread_end();
-    let address = PTHREAD_EXIT.get();
-    match address.is_null() {
-        true => not_found as *const c_void,
-        false => address,
-    }
+    next(&PTHREAD_EXIT)
 }
 
-/// What `pthread_cancel` calls first, with the thread as a pointer. Returns the C library's function.
-unsafe extern "C" fn before_pthread_cancel(thread: *const c_char, _: u32) -> *const c_void {
-    reporter::note_thread_cancelled(thread as libc::pthread_t);
-    let address = PTHREAD_CANCEL.get();
-    match address.is_null() {
-        true => not_found as *const c_void,
-        false => address,
-    }
+/// What `pthread_cancel` calls first. Returns the C library's function.
+unsafe extern "C" fn before_pthread_cancel(caller: &Caller, _: u32) -> *const c_void {
+    reporter::note_thread_cancelled(caller.argument(0) as libc::pthread_t);
+    next(&PTHREAD_CANCEL)
 }
 
-/// Exports a function that calls another with its first argument and a number, and then jumps to the function that this
-/// returns, with all registers and the stack as its caller left them.
-macro_rules! hooked {
-    ($(#[$doc:meta])* $name:ident, $before:ident, $number:literal) => {
-        $(#[$doc])*
-        #[cfg_attr(not(test), unsafe(no_mangle))]
-        #[unsafe(naked)]
-        unsafe extern "C" fn $name() {
-            #[cfg(target_arch = "x86_64")]
-            std::arch::naked_asm!(
-                "push rdi",
-                "push rsi",
-                "push rdx",
-                "push rcx",
-                "push r8",
-                "push r9",
-                "push rax",
-                concat!("mov esi, ", $number),
-                "call {before}",
-                "mov r11, rax",
-                "pop rax",
-                "pop r9",
-                "pop r8",
-                "pop rcx",
-                "pop rdx",
-                "pop rsi",
-                "pop rdi",
-                "jmp r11",
-                before = sym $before,
-            );
-            #[cfg(target_arch = "aarch64")]
-            std::arch::naked_asm!(
-                "stp x29, x30, [sp, #-80]!",
-                "stp x0, x1, [sp, #16]",
-                "stp x2, x3, [sp, #32]",
-                "stp x4, x5, [sp, #48]",
-                "stp x6, x7, [sp, #64]",
-                concat!("mov w1, #", $number),
-                "bl {before}",
-                "mov x16, x0",
-                "ldp x0, x1, [sp, #16]",
-                "ldp x2, x3, [sp, #32]",
-                "ldp x4, x5, [sp, #48]",
-                "ldp x6, x7, [sp, #64]",
-                "ldp x29, x30, [sp], #80",
-                "br x16",
-                before = sym $before,
-            );
+/// Exports functions with an entry point, which are jumped through: their arguments may be any number, and what they unwind
+/// does not include them.
+macro_rules! exported {
+    ($($(#[$doc:meta])* $name:ident, $before:ident, $number:literal;)*) => {$(
+        entry_point! {
+            $(#[$doc])*
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            $name, $before, $number
         }
-    };
+    )*};
 }
 
-hooked! {
+exported! {
     /// Replaces the program.
-    execl, before_variadic, 0
-}
-hooked! {
+    execve, before_replacing, 0;
+    /// Replaces the program.
+    execv, before_replacing, 1;
     /// Replaces the program, which is searched in `PATH`.
-    execlp, before_variadic, 1
-}
-hooked! {
+    execvp, before_replacing, 2;
+    /// Replaces the program, which is searched in `PATH`.
+    execvpe, before_replacing, 3;
+    /// Replaces the program by that of a descriptor.
+    fexecve, before_replacing, 4;
+    /// Replaces the program by one in a folder.
+    execveat, before_replacing, 5;
     /// Replaces the program.
-    execle, before_variadic, 2
-}
-hooked! {
-    /// Ends the thread. Frames of its callers are unwound, so this must not be one of them.
-    pthread_exit, before_pthread_exit, 0
-}
-hooked! {
+    execl, before_replacing, 6;
+    /// Replaces the program, which is searched in `PATH`.
+    execlp, before_replacing, 7;
+    /// Replaces the program.
+    execle, before_replacing, 8;
+    /// Ends the thread. Frames of its callers are unwound.
+    pthread_exit, before_pthread_exit, 0;
     /// Cancels a thread. It may be the calling one, whose frames are unwound then.
-    pthread_cancel, before_pthread_cancel, 0
+    pthread_cancel, before_pthread_cancel, 0;
 }

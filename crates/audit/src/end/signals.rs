@@ -14,15 +14,13 @@
 //! Crashes (`SIGSEGV`, `SIGBUS`, …) are not handled: memory that is being searched may be what is broken.
 
 use std::ffi::{c_int, c_void};
-use std::ops::{Range, RangeInclusive};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use super::{INSIDE, Reason, deadline, finish, functions, is_used, output, reporter, start};
 use crate::heap;
 use crate::search::Entered;
-#[cfg(target_arch = "x86_64")]
-use crate::search::is_in_system_call;
 
 /// The signals that end the process by default, but for real-time ones. `abort` raises `SIGABRT`, also for uncaught exceptions.
 const SIGNALS: [c_int; 16] = [
@@ -134,25 +132,22 @@ extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c
         return die(signal);
     }
     // Not before: a child of `vfork` shares this library's variables, and ends here without the drop.
-    let _entered = Entered::here();
+    // SAFETY: the context of this handler.
+    let _entered = Entered::by_signal(unsafe { &*context.cast::<libc::ucontext_t>() });
     // SAFETY: it has the sender if a process sent the signal.
     let is_own = info.si_code <= 0 && unsafe { info.si_pid() } == start::process();
     let is_busy = INSIDE.get() || heap::is_inside();
     // Without a thread that makes the report there is nothing to wait for.
     if signal == libc::SIGABRT || (is_own && !is_busy) || !reporter::is_launched() {
         // `abort` and `raise` do not return.
-        // SAFETY: the context of this handler, which does not return.
-        unsafe { Remains::of(context.cast()).clear() };
         finish(Reason::Signal(signal));
         return die(signal);
     }
     reporter::request_death(signal);
     deadline::start(signal, reporter::report_limit());
     if !is_busy {
-        // SAFETY: the context of this handler.
-        let remains = unsafe { Remains::of(context.cast()) };
         let most = PATIENCE.min(reporter::report_limit());
-        remains.while_hidden(|| reporter::wait_for_death(Some(most)));
+        reporter::wait_for_death(Some(most));
     }
 }
 
@@ -180,100 +175,6 @@ pub(super) fn die(signal: c_int) {
         libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
     }
 }
-
-/// The vector registers of a thread that a signal interrupted in a system call, in the frame that the kernel has put on the
-/// stack. They hold remains, maybe of addresses, and the stack is searched.
-struct Remains {
-    parts: [Range<usize>; 2],
-}
-
-impl Remains {
-    /// Those of a signal handler. None where the thread may use them.
-    ///
-    /// # Safety
-    ///
-    /// The context of a signal handler, which does not return while this is used.
-    #[cfg(target_arch = "x86_64")]
-    unsafe fn of(context: *mut libc::ucontext_t) -> Self {
-        /// Where in the area that the kernel saves the first 16 registers are, and their extensions.
-        const VECTORS: Range<usize> = 160..416;
-        const EXTENDED: usize = 576;
-        /// Says that there are extensions, and how large the area is.
-        const MAGIC: (usize, u32) = (464, 0x4650_5853);
-        const SIZE: usize = 480;
-        let none = Self {
-            parts: [0..0, 0..0],
-        };
-        // SAFETY: as the caller guarantees. The area has at least 512 bytes, and as many as it says.
-        unsafe {
-            let Some(context) = context.as_ref() else {
-                return none;
-            };
-            let area = context.uc_mcontext.fpregs.cast::<u8>();
-            if area.is_null() || !is_in_system_call(context) {
-                return none;
-            }
-            let size = match area.add(MAGIC.0).cast::<u32>().read_unaligned() == MAGIC.1 {
-                true => area.add(SIZE).cast::<u32>().read_unaligned() as usize,
-                false => 0,
-            };
-            let start = area.expose_provenance();
-            let extended = EXTENDED..size.clamp(EXTENDED, EXTENDED + KEPT - VECTORS.len());
-            let parts = [VECTORS, extended];
-            Self {
-                parts: parts.map(|part| start + part.start..start + part.end),
-            }
-        }
-    }
-
-    /// None are known on this architecture.
-    ///
-    /// # Safety
-    ///
-    /// No requirements.
-    #[cfg(not(target_arch = "x86_64"))]
-    unsafe fn of(_: *mut libc::ucontext_t) -> Self {
-        Self {
-            parts: [0..0, 0..0],
-        }
-    }
-
-    fn bytes(&self) -> impl Iterator<Item = *mut u8> {
-        let parts = self.parts.clone().into_iter().flatten();
-        parts.map(std::ptr::with_exposed_provenance_mut)
-    }
-
-    /// Clears them.
-    fn clear(&self) {
-        for byte in self.bytes() {
-            // SAFETY: in the area of the interrupted thread, which waits.
-            unsafe { byte.write_volatile(0) };
-        }
-    }
-
-    /// Clears them during a call, and restores them. They are kept in this library's data, which is not searched.
-    fn while_hidden(&self, body: impl FnOnce()) {
-        static COPY: [AtomicU8; KEPT] = [const { AtomicU8::new(0) }; KEPT];
-        static TAKEN: AtomicBool = AtomicBool::new(false);
-        if TAKEN.swap(true, Ordering::Acquire) {
-            return body();
-        }
-        for (byte, copy) in self.bytes().zip(&COPY) {
-            // SAFETY: in the area of the interrupted thread, which waits.
-            copy.store(unsafe { byte.read_volatile() }, Ordering::Relaxed);
-        }
-        self.clear();
-        body();
-        for (byte, copy) in self.bytes().zip(&COPY) {
-            // SAFETY: as above.
-            unsafe { byte.write_volatile(copy.load(Ordering::Relaxed)) };
-        }
-        TAKEN.store(false, Ordering::Release);
-    }
-}
-
-/// How many bytes of vector registers are hidden at most: all but those for matrices.
-const KEPT: usize = 4096;
 
 /// Whether the handler stands for the default disposition of a signal, in this process.
 fn stands_for_default(signal: c_int) -> bool {

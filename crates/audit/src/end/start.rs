@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use super::{Reason, finish, forked, functions, run_folder};
-use crate::search::Entered;
+use crate::search::{Caller, Entered, entry_point};
 use crate::stderr;
 
 /// What the process had when it started. The program may change its environment, its folder and its descriptors.
@@ -94,27 +94,34 @@ fn construct() {
 
 unsafe extern "C" {
     pub(super) fn __cxa_atexit(
-        function: extern "C" fn(*mut c_void),
+        function: unsafe extern "C" fn(),
         argument: *mut c_void,
         library: *mut c_void,
     ) -> c_int;
-    fn __cxa_at_quick_exit(function: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
+    fn __cxa_at_quick_exit(function: unsafe extern "C" fn(), library: *mut c_void) -> c_int;
 }
 
-extern "C" fn at_exit(_: *mut c_void) {
-    let _entered = Entered::here();
+unsafe extern "C" fn at_end(caller: &Caller, is_quick: u32) -> *const c_void {
+    let _entered = Entered::by(caller);
     let _ = std::panic::catch_unwind(|| {
-        finish(Reason::Exit);
-        super::output::replace_exit_code(true);
+        let is_quick = is_quick != 0;
+        finish(if is_quick {
+            Reason::QuickExit
+        } else {
+            Reason::Exit
+        });
+        super::output::replace_exit_code(!is_quick);
     });
+    functions::nothing as *const c_void
 }
 
-extern "C" fn at_quick_exit(_: *mut c_void) {
-    let _entered = Entered::here();
-    let _ = std::panic::catch_unwind(|| {
-        finish(Reason::QuickExit);
-        super::output::replace_exit_code(false);
-    });
+entry_point! {
+    /// The handler of `exit`.
+    at_exit, at_end, 0
+}
+entry_point! {
+    /// The handler of `quick_exit`.
+    at_quick_exit, at_end, 1
 }
 
 /// Runs when the library is loaded, before `main`.

@@ -3,21 +3,45 @@
 //! In a table by the kernel's numbers of threads, not in thread-local variables: the handler that stops a thread reads it, and
 //! the first use of a thread-local variable of a library may allocate, with `malloc`, which the thread may be inside of.
 
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::cell::Cell;
+use std::ops::Range;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, compiler_fence};
 
+use super::caller::Caller;
+use super::interrupted::{Interrupted, REGISTERS};
+use super::stacks::RED_ZONE;
 use crate::heap::threads::thread_id;
 
 /// Callee-saved registers of x86-64 and aarch64.
-const SAVED: usize = 12;
+pub(super) const SAVED: usize = 12;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// An address in the frame of the function that entered.
+    /// Where the program's part of the stack begins.
     pub(super) frame: u64,
     /// `pthread_self()`
     pub(super) pointer: u64,
-    /// Registers that functions preserve: a deeper frame of this library may hold them, where nothing looks.
-    pub(super) registers: [u64; SAVED],
+    /// Registers of the program: a deeper frame of this library may hold them, where nothing looks.
+    pub(super) registers: [u64; REGISTERS],
+    /// The part of the alternate signal stack that is this library's.
+    pub(super) alternate: Range<u64>,
+}
+
+impl Entry {
+    fn new(frame: u64, registers: impl IntoIterator<Item = u64>) -> Entry {
+        let mut values = [0; REGISTERS];
+        values
+            .iter_mut()
+            .zip(registers)
+            .for_each(|(to, from)| *to = from);
+        Entry {
+            frame,
+            // SAFETY: no requirements.
+            pointer: unsafe { libc::pthread_self() },
+            registers: values,
+            alternate: 0..0,
+        }
+    }
 }
 
 /// More threads than wait for a report at a time. The frames of further ones are searched.
@@ -32,7 +56,8 @@ struct Slot {
     frame: AtomicU64,
     thread: AtomicI32,
     pointer: AtomicU64,
-    registers: [AtomicU64; SAVED],
+    registers: [AtomicU64; REGISTERS],
+    alternate: [AtomicU64; 2],
 }
 
 static SLOTS: [Slot; CAPACITY] = [const {
@@ -40,7 +65,8 @@ static SLOTS: [Slot; CAPACITY] = [const {
         frame: AtomicU64::new(FREE),
         thread: AtomicI32::new(0),
         pointer: AtomicU64::new(0),
-        registers: [const { AtomicU64::new(0) }; SAVED],
+        registers: [const { AtomicU64::new(0) }; REGISTERS],
+        alternate: [const { AtomicU64::new(0) }; 2],
     }
 }; CAPACITY];
 
@@ -68,35 +94,68 @@ impl Slot {
         for (register, value) in self.registers.iter().zip(entry.registers) {
             register.store(value, Ordering::Relaxed);
         }
+        let Range { start, end } = entry.alternate;
+        self.alternate[0].store(start, Ordering::Relaxed);
+        self.alternate[1].store(end, Ordering::Relaxed);
         self.frame.store(entry.frame, Ordering::Release);
     }
 }
 
-/// The thread is inside this library while this exists.
-pub(crate) struct Entered(());
+/// The thread is inside this library while this exists. `None` where an outer one counts.
+pub(crate) struct Entered(Option<&'static Slot>);
 
+/// A place on the stack, for [`Entered::behind`].
+#[derive(Clone, Copy)]
+pub(crate) struct Mark(u64);
+
+impl Mark {
+    /// In the frame of the function that calls this.
+    #[inline(always)]
+    pub(crate) fn here() -> Mark {
+        let mark = 0_u8;
+        Mark((&raw const mark).addr() as u64)
+    }
+}
+
+/// Create one first in each function that the program or the C library calls and that may search: an exit handler, a signal
+/// handler, an exported function. A search then leaves out the frames below, which hold addresses of the registry, and remains
+/// of earlier calls. The outermost counts.
 impl Entered {
-    /// Call it first in each function that the program or the C library calls and that may search: an exit handler, a
-    /// signal handler, an exported function. A search then leaves out the frames below, which hold addresses of the
-    /// registry. The outermost call counts.
+    /// The function that calls this was entered by an [`entry_point`](super::entry_point).
+    pub(crate) fn by(caller: &Caller) -> Entered {
+        record(&Entry::new(caller.stack_pointer(), caller.registers()))
+    }
+
+    /// The function that calls this is the handler of a signal. Async-signal-safe.
+    #[inline(always)]
+    pub(crate) fn by_signal(context: &libc::ucontext_t) -> Entered {
+        let mark = Mark::here();
+        let interrupted = Interrupted::new(context, mark.0);
+        let frame = interrupted.stack_pointer.saturating_sub(RED_ZONE);
+        let mut entry = Entry::new(frame, interrupted.registers);
+        entry.alternate = interrupted.alternate;
+        record(&entry)
+    }
+
+    /// The function that made the mark called functions of the program, which have returned.
+    #[inline(always)]
+    pub(crate) fn behind(mark: Mark) -> Entered {
+        record(&Entry::new(mark.0, saved_registers()))
+    }
+
+    /// For other functions: a part of the frame of the function that calls this counts as the program's.
     #[inline(always)]
     pub(crate) fn here() -> Entered {
-        let mark = 0_u8;
-        record(&Entry {
-            frame: (&raw const mark).addr() as u64,
-            // SAFETY: no requirements.
-            pointer: unsafe { libc::pthread_self() },
-            registers: saved_registers(),
-        });
-        Entered(())
+        Entered::behind(Mark::here())
     }
 }
 
 /// Whether this call set the entry is known by its frame being the outermost: stacks grow down.
-fn record(entry: &Entry) {
+#[inline(never)]
+fn record(entry: &Entry) -> Entered {
     let thread = thread_id();
     let slot = match Slot::of(thread) {
-        Some(slot) if slot.frame.load(Ordering::Relaxed) >= entry.frame => return,
+        Some(slot) if slot.frame.load(Ordering::Relaxed) >= entry.frame => return Entered(None),
         Some(slot) => {
             slot.frame.store(CLAIMED, Ordering::Relaxed);
             Some(slot)
@@ -106,14 +165,59 @@ fn record(entry: &Entry) {
     if let Some(slot) = slot {
         slot.write(thread, entry);
     }
+    Entered(slot)
 }
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        if let Some(slot) = Slot::of(thread_id()) {
+        if let Some(slot) = self.0 {
             slot.frame.store(FREE, Ordering::Release);
         }
     }
+}
+
+/// Where a thread called the driver, through this library.
+struct Calling {
+    /// Zero outside of calls.
+    frame: Cell<u64>,
+    registers: Cell<[u64; SAVED]>,
+}
+
+thread_local! {
+    // Each call writes it, so it is not in the table. Nothing but the handler that stops the thread reads it.
+    static CALLING: Calling = const {
+        Calling {
+            frame: Cell::new(0),
+            registers: Cell::new([0; SAVED]),
+        }
+    };
+}
+
+/// A call of the driver begins, in a function that the program calls: frames below are this library's and the driver's, which
+/// hold addresses of others.
+#[inline(always)]
+pub(crate) fn call_begins() {
+    let mark = Mark::here();
+    let registers = saved_registers();
+    CALLING.with(|calling| {
+        calling.registers.set(registers);
+        compiler_fence(Ordering::SeqCst);
+        calling.frame.set(mark.0);
+    });
+}
+
+/// The call has ended.
+#[inline]
+pub(crate) fn call_ends() {
+    CALLING.with(|calling| calling.frame.set(0));
+}
+
+/// The call of the driver that the calling thread is in: where it began, and the registers then. Async-signal-safe.
+pub(super) fn calling() -> Option<(u64, [u64; SAVED])> {
+    CALLING.with(|calling| match calling.frame.get() {
+        0 => None,
+        frame => Some((frame, calling.registers.get())),
+    })
 }
 
 /// The calling thread's entry, if one was recorded.
@@ -129,6 +233,8 @@ pub(super) fn of(thread: i32) -> Option<Entry> {
         frame,
         pointer: slot.pointer.load(Ordering::Acquire),
         registers: std::array::from_fn(|at| slot.registers[at].load(Ordering::Acquire)),
+        alternate: slot.alternate[0].load(Ordering::Acquire)
+            ..slot.alternate[1].load(Ordering::Acquire),
     };
     let is_same = frame > CLAIMED
         && slot.thread.load(Ordering::Acquire) == thread
@@ -189,12 +295,11 @@ mod tests {
         assert_eq!(entry.pointer, unsafe { libc::pthread_self() });
         let deeper = || {
             let _space = std::hint::black_box([0_u8; 4096]);
-            let inner = Entered::here();
-            let frame = current().map(|entry| entry.frame);
-            std::mem::forget(inner);
-            frame
+            let _inner = Entered::here();
+            current().map(|entry| entry.frame)
         };
         assert_eq!(std::hint::black_box(deeper)(), Some(entry.frame));
+        assert!(current().is_some(), "the inner one has not ended the outer");
         let own = thread_id();
         std::thread::spawn(move || {
             assert!(current().is_none());

@@ -16,16 +16,19 @@
 //! | `glibc`, `python` | freed chunks; integers of CPython |
 //! | `memory`, `scan`, `crew` | reading without faults, comparing, threads of the search |
 //! | `managed` | managed memory: what is found is searched in turn |
-//! | `stop`, `task`, `entry` | other threads; what the system says of them; where threads entered this library |
+//! | `stop`, `task` | other threads; what the system says of them |
+//! | `entry`, `caller`, `interrupted` | where threads entered this library, by a call or a signal |
 //! | `place`, `names` | where an address was found |
 //! | `exports` | the search for programs and tests |
 //!
 //! It knows nothing of the registry and calls no driver.
 
+mod caller;
 mod crew;
 mod entry;
 mod exports;
 mod glibc;
+mod interrupted;
 mod layout;
 mod managed;
 mod maps;
@@ -44,10 +47,9 @@ mod task;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-pub(crate) use entry::Entered;
+pub(crate) use caller::{Caller, entry_point};
+pub(crate) use entry::{Entered, Mark, call_begins, call_ends};
 pub(crate) use place::Place;
-#[cfg(target_arch = "x86_64")]
-pub(crate) use stop::is_in_system_call;
 pub(crate) use targets::Target;
 
 use crate::heap::{self, NextMalloc};

@@ -5,12 +5,14 @@
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::entry::{self, Entry};
+use super::entry::{self, Entry, SAVED};
+use super::interrupted::{Interrupted, REGISTERS};
 use super::memory::Memory;
 use super::stacks::RED_ZONE;
 use super::task::{cannot_stop, status, waiting, would_receive};
@@ -19,8 +21,6 @@ use crate::heap::threads::{left_out, thread_id};
 
 /// Further threads run on, and their whole stacks are searched.
 const CAPACITY: usize = 4096;
-/// General and vector registers.
-const REGISTERS: usize = 64;
 /// How long no thread may have stopped before the rest is not waited for: on a busy machine each must be given a processor
 /// first, one after the other.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -30,6 +30,9 @@ const MOST: Duration = Duration::from_secs(4);
 const GLANCE: Duration = Duration::from_millis(50);
 /// A thread runs on after this time, whatever became of the search.
 const LONGEST: Duration = Duration::from_secs(60);
+
+/// Bytes of frames in a call of the driver: a thread with more is on another stack than the one that it called from.
+const MOST_OF_CALL: u64 = 1 << 20;
 
 /// Where a stopped thread leaves what it stores.
 struct Slot {
@@ -43,6 +46,11 @@ struct Slot {
     /// The thread that is in the handler; zero when there is none.
     inside: AtomicI32,
     registers: [AtomicU64; REGISTERS],
+    /// The part of the alternate signal stack that the handler is on.
+    alternate: [AtomicU64; 2],
+    /// Where the call of the driver began that the thread is in, or zero; and its registers then.
+    call: AtomicU64,
+    call_registers: [AtomicU64; SAVED],
 }
 
 static SLOTS: [Slot; CAPACITY] = [const {
@@ -53,6 +61,9 @@ static SLOTS: [Slot; CAPACITY] = [const {
         pointer: AtomicU64::new(0),
         inside: AtomicI32::new(0),
         registers: [const { AtomicU64::new(0) }; REGISTERS],
+        alternate: [const { AtomicU64::new(0) }; 2],
+        call: AtomicU64::new(0),
+        call_registers: [const { AtomicU64::new(0) }; SAVED],
     }
 }; CAPACITY];
 
@@ -65,6 +76,9 @@ static LAST: AtomicU32 = AtomicU32::new(0);
 /// The signal; zero before the handler was installed. It stays installed: a late signal must not end the process. The program
 /// may replace the handler.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// The C library's function that signal handlers return to; zero where it is not known.
+static RESTORER: AtomicU64 = AtomicU64::new(0);
 
 /// A thread of the program.
 pub(super) struct Thread {
@@ -82,6 +96,8 @@ pub(super) struct State {
     pub(super) stack_pointer: u64,
     pub(super) pointer: u64,
     pub(super) registers: Vec<u64>,
+    /// A part of an alternate signal stack that is not the program's.
+    pub(super) alternate: Range<u64>,
 }
 
 impl State {
@@ -92,8 +108,51 @@ impl State {
             stack_pointer: entry.frame + RED_ZONE,
             pointer: entry.pointer,
             registers: entry.registers.to_vec(),
+            alternate: entry.alternate.clone(),
         }
     }
+}
+
+fn values(registers: &[AtomicU64]) -> Vec<u64> {
+    let registers = registers.iter();
+    registers
+        .map(|register| register.load(Ordering::Relaxed))
+        .collect()
+}
+
+impl Slot {
+    /// What the stopped thread was at.
+    fn state(&self, memory: &Memory) -> State {
+        let state = State {
+            stack_pointer: self.stack_pointer.load(Ordering::Relaxed),
+            pointer: self.pointer.load(Ordering::Relaxed),
+            registers: values(&self.registers),
+            alternate: self.alternate[0].load(Ordering::Relaxed)
+                ..self.alternate[1].load(Ordering::Relaxed),
+        };
+        let call = self.call.load(Ordering::Relaxed);
+        match is_of_call(memory, state.stack_pointer..call) {
+            true => State {
+                stack_pointer: call + RED_ZONE,
+                registers: values(&self.call_registers),
+                ..state
+            },
+            false => state,
+        }
+    }
+}
+
+/// Whether these are frames of this library and the driver: from the stack pointer of a thread to where it called the driver. Not
+/// if a handler of the program has interrupted the call, whose frames are there then, below a signal frame. Such a frame begins
+/// with the address that the handler returns to.
+fn is_of_call(memory: &Memory, frames: Range<u64>) -> bool {
+    let restorer = RESTORER.load(Ordering::Relaxed);
+    if frames.is_empty() || frames.end - frames.start > MOST_OF_CALL || restorer == 0 {
+        return false;
+    }
+    let mut words = vec![0; ((frames.end - frames.start) / 8) as usize];
+    let bytes = super::memory::bytes_of(&mut words);
+    memory.read(frames.start, bytes) == bytes.len() && !words.contains(&restorer)
 }
 
 /// The other threads of the program stand still while this exists.
@@ -106,22 +165,14 @@ pub(super) struct Stopped {
 
 impl Stopped {
     /// What the threads were at, without those that ended. The main thread stays as a zombie.
-    pub(super) fn threads(&self) -> Vec<Thread> {
+    pub(super) fn threads(&self, memory: &Memory) -> Vec<Thread> {
         let slots = SLOTS.iter().map(Some).chain(std::iter::repeat(None));
         self.ids
             .iter()
             .zip(slots)
             .filter_map(|(id, slot)| {
                 let stopped = |slot: &&Slot| slot.stopped.load(Ordering::Acquire) == self.number;
-                let state = slot.filter(stopped).map(|slot| State {
-                    stack_pointer: slot.stack_pointer.load(Ordering::Relaxed),
-                    pointer: slot.pointer.load(Ordering::Relaxed),
-                    registers: slot
-                        .registers
-                        .iter()
-                        .map(|register| register.load(Ordering::Relaxed))
-                        .collect(),
-                });
+                let state = slot.filter(stopped).map(|slot| slot.state(memory));
                 let entry = match state {
                     None => entry::of(*id),
                     Some(_) => None,
@@ -342,9 +393,30 @@ fn install() -> Option<c_int> {
             }
         }
         SIGNAL.store(signal, Ordering::Relaxed);
+        RESTORER.store(restorer(signal), Ordering::Relaxed);
         return Some(signal);
     }
     None
+}
+
+/// What the handler of a signal returns to, or zero.
+fn restorer(signal: c_int) -> u64 {
+    // The kernel's structure: handler, flags, restorer, mask.
+    let mut action = [0_u64; 4];
+    if cfg!(not(target_arch = "x86_64")) {
+        return 0;
+    }
+    // SAFETY: the structure can be written to.
+    unsafe {
+        libc::syscall(
+            libc::SYS_rt_sigaction,
+            signal,
+            ptr::null::<u64>(),
+            action.as_mut_ptr(),
+            size_of::<u64>(),
+        )
+    };
+    action[2]
 }
 
 /// Stores the thread's registers, and waits until the stop ends. Uses nothing that is not safe in a signal handler.
@@ -368,9 +440,20 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     // SAFETY: as above.
     let code = unsafe { *errno };
     slot.inside.store(thread_id(), Ordering::Relaxed);
-    store(slot, context);
-    if let Some(entry) = entry::current() {
-        store_entry(slot, &entry);
+    match entry::current() {
+        // It waits for a report: its registers and the frames below are this library's.
+        Some(entry) => {
+            let entered = Interrupted {
+                stack_pointer: entry.frame + RED_ZONE,
+                registers: entry.registers,
+                alternate: entry.alternate,
+            };
+            store(slot, &entered, None);
+        }
+        None => {
+            let interrupted = Interrupted::new(context, (&raw const value).addr() as u64);
+            store(slot, &interrupted, entry::calling());
+        }
     }
     slot.stopped.store(number, Ordering::Release);
     STOPPED.fetch_add(1, Ordering::Release);
@@ -385,67 +468,20 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     unsafe { *errno = code };
 }
 
-/// Stores what a thread had when it entered this library, where it waits for a report: its registers and the frames below
-/// are this library's, with remains of earlier calls.
-fn store_entry(slot: &Slot, entry: &Entry) {
-    slot.stack_pointer
-        .store(entry.frame + RED_ZONE, Ordering::Relaxed);
-    let saved = entry.registers.iter().chain(std::iter::repeat(&0));
-    for (value, register) in saved.zip(&slot.registers) {
-        register.store(*value, Ordering::Relaxed);
-    }
-}
-
-/// Whether a signal interrupted a system call. Its caller is a function of the C library, and vector registers do not
-/// survive the call of a function: what they hold are remains.
-#[cfg(target_arch = "x86_64")]
-pub(crate) fn is_in_system_call(context: &libc::ucontext_t) -> bool {
-    let next = context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
-    if next & 0xfff < 2 {
-        return false;
-    }
-    // SAFETY: the code before the next instruction, on the same page.
-    let instruction = unsafe { std::ptr::with_exposed_provenance::<[u8; 2]>(next - 2).read() };
-    // `syscall`.
-    instruction == [0x0f, 0x05]
-}
-
-#[cfg(target_arch = "x86_64")]
-fn store(slot: &Slot, context: &libc::ucontext_t) {
-    let general = &context.uc_mcontext.gregs;
-    let stack_pointer = general[libc::REG_RSP as usize].cast_unsigned();
-    slot.stack_pointer.store(stack_pointer, Ordering::Relaxed);
+/// Stores what the thread was at, and the call of the driver that it is in.
+fn store(slot: &Slot, interrupted: &Interrupted, call: Option<(u64, [u64; SAVED])>) {
+    let set = |to: &AtomicU64, value: u64| to.store(value, Ordering::Relaxed);
+    set(&slot.stack_pointer, interrupted.stack_pointer);
     // SAFETY: no requirements. It reads the thread pointer.
-    slot.pointer
-        .store(unsafe { libc::pthread_self() }, Ordering::Relaxed);
-    let mut registers = slot.registers.iter();
-    for (value, register) in general[..15].iter().zip(&mut registers) {
-        register.store(value.cast_unsigned(), Ordering::Relaxed);
+    set(&slot.pointer, unsafe { libc::pthread_self() });
+    for (register, value) in slot.registers.iter().zip(interrupted.registers) {
+        set(register, value);
     }
-    if context.uc_mcontext.fpregs.is_null() || is_in_system_call(context) {
-        // The numbers of registers that are not stored are those of an earlier stop.
-        return registers.for_each(|register| register.store(0, Ordering::Relaxed));
-    }
-    // SAFETY: the kernel's structure.
-    let vector = unsafe { &(*context.uc_mcontext.fpregs)._xmm };
-    for value in vector {
-        for half in value.element.chunks_exact(2) {
-            if let Some(register) = registers.next() {
-                let half = u64::from(half[0]) | u64::from(half[1]) << 32;
-                register.store(half, Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-#[cfg(target_arch = "aarch64")]
-fn store(slot: &Slot, context: &libc::ucontext_t) {
-    slot.stack_pointer
-        .store(context.uc_mcontext.sp, Ordering::Relaxed);
-    // SAFETY: no requirements. It reads the thread pointer.
-    slot.pointer
-        .store(unsafe { libc::pthread_self() }, Ordering::Relaxed);
-    for (value, register) in context.uc_mcontext.regs.iter().zip(&slot.registers) {
-        register.store(*value, Ordering::Relaxed);
+    set(&slot.alternate[0], interrupted.alternate.start);
+    set(&slot.alternate[1], interrupted.alternate.end);
+    let (frame, registers) = call.unwrap_or((0, [0; SAVED]));
+    set(&slot.call, frame);
+    for (register, value) in slot.call_registers.iter().zip(registers) {
+        set(register, value);
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct Survey {
 impl Survey {
     pub(super) fn new(memory: &Memory, stopped: &Stopped, known: Known) -> Survey {
         let mut threads = vec![calling_thread()];
-        threads.extend(stopped.threads());
+        threads.extend(stopped.threads(memory));
         let mut survey = Survey {
             modules: known.modules,
             glibc: known.glibc,
@@ -116,6 +116,7 @@ impl Survey {
             return None;
         };
         let (pointer, top) = (state.pointer, state.stack_pointer);
+        let alternate = state.alternate.clone();
         let stack = if is_main {
             region(top)
                 .filter(|region| region.name == "[stack]")
@@ -139,6 +140,7 @@ impl Survey {
             // On a stack of the program's own: which part of this one is dead is not known.
             self.labels.push((stack, Label::Stack(number)));
         }
+        self.labels.push((alternate, Label::LeftOut));
         for block in stacks::tls_of(memory, pointer, &self.modules) {
             self.note_libc_tls(&block);
             let is_left_out = block
@@ -231,9 +233,9 @@ impl Survey {
     /// Threads of the program whose registers are not known: they block signals, and wait in the kernel, or have left this
     /// library since. The crate in the program has such threads, too, which hold nothing of the program.
     pub(super) fn without_registers(&self) -> usize {
-        let is_unknown = |thread: &&Thread| match thread.entry {
+        let is_unknown = |thread: &&Thread| match &thread.entry {
             None => thread.state.is_none() && thread.waiting.is_some(),
-            known => entry::of(thread.id) != known,
+            known => entry::of(thread.id) != *known,
         };
         let threads = self.threads.iter().filter(is_unknown);
         threads
@@ -311,6 +313,7 @@ fn calling_thread() -> Thread {
                 stack_pointer: 0,
                 pointer: 0,
                 registers: Vec::new(),
+                alternate: 0..0,
             }),
             entry: None,
             waiting: None,
@@ -325,6 +328,7 @@ fn calling_thread() -> Thread {
                 // SAFETY: no requirements.
                 pointer: unsafe { libc::pthread_self() },
                 registers: Vec::new(),
+                alternate: 0..0,
             })
         }),
         entry: None,

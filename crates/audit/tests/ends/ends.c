@@ -23,11 +23,20 @@ extern int cuCtxSetCurrent(void *);
 extern int cuMemAlloc_v2(unsigned long long *, size_t);
 extern int cuMemFree_v2(unsigned long long);
 extern int cuCtxSynchronize(void);
+extern int cuLaunchHostFunc(void *, void (*)(void *), void *);
 
 static void check(int code, const char *what) {
     if (code != 0) {
         fprintf(stderr, "%s failed with %d\n", what, code);
         exit(99);
+    }
+}
+
+static void expect(int is, int wanted, const char *what) {
+    if (is != wanted) {
+        printf("%s: %d and not %d\n", what, is, wanted);
+        fflush(stdout);
+        _exit(98);
     }
 }
 
@@ -37,13 +46,101 @@ static void use_driver(void) {
 
 static void *context;
 
+/* Clears the stack below the caller's frame, and the registers that functions need not preserve. */
+static void __attribute__((noinline)) clear_remains(void) {
+    volatile char below[64 << 10];
+    for (size_t i = 0; i < sizeof below; i++) below[i] = 0;
+#ifdef __x86_64__
+    __asm__ volatile("xor %%eax, %%eax; xor %%ecx, %%ecx; xor %%edx, %%edx; xor %%esi, %%esi; xor %%edi, %%edi\n"
+                     "xor %%r8d, %%r8d; xor %%r9d, %%r9d; xor %%r10d, %%r10d; xor %%r11d, %%r11d\n"
+                     "pxor %%xmm0, %%xmm0; pxor %%xmm1, %%xmm1; pxor %%xmm2, %%xmm2; pxor %%xmm3, %%xmm3\n"
+                     "pxor %%xmm4, %%xmm4; pxor %%xmm5, %%xmm5; pxor %%xmm6, %%xmm6; pxor %%xmm7, %%xmm7\n"
+                     "pxor %%xmm8, %%xmm8; pxor %%xmm9, %%xmm9; pxor %%xmm10, %%xmm10; pxor %%xmm11, %%xmm11\n"
+                     "pxor %%xmm12, %%xmm12; pxor %%xmm13, %%xmm13; pxor %%xmm14, %%xmm14; pxor %%xmm15, %%xmm15"
+                     ::: "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11");
+#endif
+}
+
+/* The last address that was leaked. Masked, it is not found. */
+static volatile unsigned long long masked;
+#define MASK 0x5555555555555555ull
+
+static void __attribute__((noinline)) allocate(size_t bytes) {
+    volatile unsigned long long memory = 0;
+    check(cuMemAlloc_v2((unsigned long long *)&memory, bytes), "cuMemAlloc");
+    masked = memory ^ MASK;
+    memory = 0;
+}
+
 /* Allocates on the first device, and forgets the address. The context is reachable. */
 static void __attribute__((noinline)) leak(size_t bytes) {
-    unsigned long long memory;
     check(cuDevicePrimaryCtxRetain(&context, 0), "cuDevicePrimaryCtxRetain");
     check(cuCtxSetCurrent(context), "cuCtxSetCurrent");
-    check(cuMemAlloc_v2(&memory, bytes), "cuMemAlloc");
-    memory = 0;
+    allocate(bytes);
+    clear_remains();
+}
+
+static void __attribute__((noinline)) fill_stack(void) {
+    volatile unsigned long long below[8 << 10];
+    for (size_t i = 0; i < sizeof below / sizeof *below; i++) below[i] = masked ^ MASK;
+}
+
+static void __attribute__((noinline)) fill_stack_below(void) {
+    volatile char above[512];
+    for (size_t i = 0; i < sizeof above; i++) above[i] = 0;
+    fill_stack();
+    for (size_t i = 0; i < sizeof above; i++) above[i] = 0;
+}
+
+/* Leaves the address everywhere below the frames of the program, as a call does that has returned. */
+static void leave_remains(void) {
+    fill_stack_below();
+#ifdef __x86_64__
+    __asm__ volatile("xor %%eax, %%eax; xor %%ecx, %%ecx; xor %%edx, %%edx" ::: "rax", "rcx", "rdx");
+#endif
+}
+
+static unsigned long long alternate_stack[8 << 10];
+
+/* On the stack of signal handlers, which the program is not on. */
+static void leave_remains_on_alternate_stack(void) {
+    stack_t stack = {.ss_sp = alternate_stack, .ss_size = sizeof alternate_stack};
+    check(sigaltstack(&stack, NULL), "sigaltstack");
+    for (size_t i = 0; i < sizeof alternate_stack / sizeof *alternate_stack; i++) alternate_stack[i] = masked ^ MASK;
+    clear_remains();
+}
+
+/* The thread that does not return from its call, when it is about to make it. */
+static volatile pid_t caller;
+
+/* A host function of a stream. */
+static void wait_without_end(void *unused) {
+    (void)unused;
+    for (;;) pause();
+}
+
+static int is_waiting(pid_t thread) {
+    char name[64], text[256] = "";
+    snprintf(name, sizeof name, "/proc/self/task/%d/stat", thread);
+    FILE *file = fopen(name, "r");
+    expect(file != NULL && fgets(text, sizeof text, file) != NULL, 1, "stat");
+    fclose(file);
+    return strstr(text, ") S ") != NULL;
+}
+
+/* Does not return from a call of the driver. */
+static void *call_without_end(void *unused) {
+    (void)unused;
+    void *own;
+    check(cuDevicePrimaryCtxRetain(&own, 0), "cuDevicePrimaryCtxRetain");
+    check(cuCtxSetCurrent(own), "cuCtxSetCurrent");
+    check(cuLaunchHostFunc(NULL, wait_without_end, NULL), "cuLaunchHostFunc");
+    pid_t thread = gettid();
+    clear_remains();
+    leave_remains();
+    caller = thread;
+    check(cuCtxSynchronize(), "cuCtxSynchronize");
+    return NULL;
 }
 
 static unsigned long long freed_late;
@@ -71,14 +168,6 @@ static int wait_for(pid_t child) {
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
     }
     return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-static void expect(int is, int wanted, const char *what) {
-    if (is != wanted) {
-        printf("%s: %d and not %d\n", what, is, wanted);
-        fflush(stdout);
-        _exit(98);
-    }
 }
 
 static void own_handler(int signal) {
@@ -211,7 +300,10 @@ int main(int argc, char **argv) {
         raise(SIGTERM);
     }
     use_driver();
-    if (strcmp(argv[argc - 1], "+leak") == 0) leak(1 << 20);
+    const char *last = argv[argc - 1];
+    if (last[0] == '+') leak(1 << 20);
+    if (strcmp(last, "+alternate stack") == 0) leave_remains_on_alternate_stack();
+    if (strcmp(last, "+remains") == 0) leave_remains();
     if (IS("leak")) {
         leak(1 << 20);
         return 3;
@@ -305,6 +397,12 @@ int main(int argc, char **argv) {
     if (IS("exit with threads")) {
         start_threads();
         exit(9);
+    }
+    if (IS("exit while another calls")) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, call_without_end, NULL);
+        while (caller == 0 || !is_waiting(caller)) usleep(1000);
+        exit(11);
     }
     if (IS("exit in a thread")) {
         pthread_t thread;
