@@ -23,7 +23,6 @@ extern int cuCtxSetCurrent(void *);
 extern int cuMemAlloc_v2(unsigned long long *, size_t);
 extern int cuMemFree_v2(unsigned long long);
 extern int cuCtxSynchronize(void);
-extern int cuLaunchHostFunc(void *, void (*)(void *), void *);
 
 static void check(int code, const char *what) {
     if (code != 0) {
@@ -113,12 +112,6 @@ static void leave_remains_on_alternate_stack(void) {
 /* The thread that does not return from its call, when it is about to make it. */
 static volatile pid_t caller;
 
-/* A host function of a stream. */
-static void wait_without_end(void *unused) {
-    (void)unused;
-    for (;;) pause();
-}
-
 static int is_waiting(pid_t thread) {
     char name[64], text[256] = "";
     snprintf(name, sizeof name, "/proc/self/task/%d/stat", thread);
@@ -128,17 +121,13 @@ static int is_waiting(pid_t thread) {
     return strstr(text, ") S ") != NULL;
 }
 
-/* Does not return from a call of the driver. */
-static void *call_without_end(void *unused) {
-    (void)unused;
+/* Does not return from its call, which a library before the driver gets. */
+static void *call_without_end(void *hold) {
+    ((void (*)(unsigned long long))hold)(masked);
     void *own;
     check(cuDevicePrimaryCtxRetain(&own, 0), "cuDevicePrimaryCtxRetain");
     check(cuCtxSetCurrent(own), "cuCtxSetCurrent");
-    check(cuLaunchHostFunc(NULL, wait_without_end, NULL), "cuLaunchHostFunc");
-    pid_t thread = gettid();
-    clear_remains();
-    leave_remains();
-    caller = thread;
+    caller = gettid();
     check(cuCtxSynchronize(), "cuCtxSynchronize");
     return NULL;
 }
@@ -400,7 +389,7 @@ int main(int argc, char **argv) {
     }
     if (IS("exit while another calls")) {
         pthread_t thread;
-        pthread_create(&thread, NULL, call_without_end, NULL);
+        pthread_create(&thread, NULL, call_without_end, dlsym(RTLD_DEFAULT, "hold"));
         while (caller == 0 || !is_waiting(caller)) usleep(1000);
         exit(11);
     }
