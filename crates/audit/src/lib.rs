@@ -11,6 +11,7 @@
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 mod calls;
+mod cancel;
 mod end;
 mod heap;
 mod intercept;

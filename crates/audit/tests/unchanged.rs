@@ -106,3 +106,26 @@ fn a_signal_ends_a_process_without_a_reporting_thread() {
 fn a_signal_ends_a_process_whose_report_hangs() {
     is_terminated("locked", ": no report: it was not complete after 1 s");
 }
+
+/// A thread is cancelled at a cancellation point of its own, and not in this library's work, which has some.
+#[test]
+fn a_thread_that_is_cancelled() {
+    let folder = simulated_driver_folder();
+    let source = include_str!("programs/cancelled.c");
+    let Some(program) = compile(&folder, "cancelled", source, &["-l:libcuda.so.1"]) else {
+        return;
+    };
+    let program = (folder, program);
+    for place in ["first use", "refused", "report", "asynchronous"] {
+        let output = run(&program, place);
+        let stderr = text(&output.stderr);
+        assert!(
+            output.status.success(),
+            "{place}: {}: {stderr}",
+            output.status
+        );
+        assert_eq!(text(&output.stdout), "still works\n", "{place}: {stderr}");
+    }
+    let output = run(&program, "exit");
+    assert_eq!(output.status.code(), Some(7), "{}", text(&output.stderr));
+}

@@ -32,6 +32,72 @@ fn child() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
+/// The line below which a program forgets a buffer of `cust`.
+const FORGETS: u32 = line!() + 4;
+
+fn forget_buffer_of_cust() {
+    let _context = std::mem::ManuallyDrop::new(cust::quick_init().unwrap());
+    let buffer = cust::memory::DeviceBuffer::from_slice(&[0_u8; 1 << 20]).unwrap();
+    std::mem::forget(buffer);
+}
+
+/// A program that uses `cust`, and links this crate for its loader alone.
+#[test]
+fn child_with_cust() {
+    if std::env::var_os(CHILD).is_some() {
+        forget_buffer_of_cust();
+    }
+}
+
+/// A program that uses both. A guard frees what `cust` has allocated.
+#[test]
+fn child_with_cust_and_guards() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let buffer = DeviceBuffer::<u8>::zeroed(&context, 3 << 20).unwrap();
+    forget_buffer_of_cust();
+    let other = cust::memory::DeviceBuffer::from_slice(&[0_u8; 5 << 20]).unwrap();
+    let address = other.as_device_ptr().as_raw();
+    std::mem::forget(other);
+    // SAFETY: allocated above, and forgotten.
+    drop(unsafe { DeviceBuffer::<u8>::from_raw(&context, address, 5 << 20) });
+    drop(buffer);
+}
+
+/// What others than guards allocate is recorded, whichever driver the crate has loaded.
+#[test]
+fn a_forgotten_buffer_of_cust_is_reported() {
+    if live_program().is_none() {
+        return;
+    }
+    for driver in ["real", "sim"] {
+        for child in ["child_with_cust", "child_with_cust_and_guards"] {
+            let arguments = ["--exitcode", "23", "--fail-on", "lost,reachable", "--"];
+            let mut command = audited::cuguard_run(&arguments);
+            command
+                .arg(std::env::current_exe().unwrap())
+                .args(["--exact", child, "--test-threads=1"])
+                .env(CHILD, "1")
+                .env("CUGUARD_DRIVER", driver);
+            let ended = output(&mut command);
+            let stderr = text(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(23), "{driver} {child}: {stderr}");
+            assert!(
+                stderr.contains("1 MiB in 1 allocation"),
+                "{driver} {child}: {stderr}"
+            );
+            let line = format!("crate_inside.rs:{FORGETS}");
+            assert!(stderr.contains(&line), "{driver} {child}: {stderr}");
+            assert!(
+                !stderr.contains("5 MiB in 1 allocation"),
+                "{driver} {child}: {stderr}"
+            );
+        }
+    }
+}
+
 /// Starts it with further arguments of `cuguard run`. `None` without a C compiler, which the folder of the driver needs.
 fn start(arguments: &[&str]) -> Option<Running> {
     live_program()?;

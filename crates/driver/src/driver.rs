@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::path::Path;
 
+use crate::audit::{Audit, Caller};
 use crate::fallback;
 use crate::kind::DriverKind;
 use crate::library::DriverLibrary;
@@ -23,13 +24,18 @@ use crate::version;
 pub struct Driver {
     /// `None`: the simulated GPU that is compiled in.
     library: Option<DriverLibrary>,
-    /// What the table is filled with. Kept here too, for calls that reach a fallback while another thread
-    /// is filling the table.
+    /// What the tables are filled with. Kept here too, for calls that reach a fallback while another thread
+    /// is filling the tables.
     targets: Targets,
+    /// The same for calls of guards.
+    for_guards: Targets,
+    /// The library that records the calls of others.
+    audit: Option<Audit>,
     missing: Vec<&'static str>,
 }
 
 /// The addresses of functions.
+#[derive(Clone)]
 struct Targets([*const c_void; COUNT]);
 
 // SAFETY: these are addresses of code that is never unloaded; no thread owns them.
@@ -65,8 +71,30 @@ impl Driver {
         Self {
             library,
             targets: Targets(targets),
+            for_guards: Targets(targets),
+            audit: None,
             missing,
         }
+    }
+
+    /// Lets the library that `cuguard run` preloads record the calls of others than guards, where it is in the process.
+    pub(crate) fn audited(mut self) -> Self {
+        let slots = Slot::ALL.into_iter();
+        let present = slots.filter(|slot| !self.missing.contains(&slot.name()));
+        let present: Vec<_> = present.collect();
+        let functions = present.iter();
+        self.audit =
+            Audit::attach(functions.map(|slot| (slot.name(), self.targets.0[*slot as usize])));
+        let Some(audit) = self.audit else {
+            return self;
+        };
+        for slot in present {
+            let real = self.targets.0[slot as usize];
+            let target = |caller| audit.function(slot.name(), real, caller);
+            self.targets.0[slot as usize] = target(Caller::Other);
+            self.for_guards.0[slot as usize] = target(Caller::Guard);
+        }
+        self
     }
 
     /// Whether it is the simulated GPU that is compiled in.
@@ -75,8 +103,11 @@ impl Driver {
     }
 
     /// The address that calls of a function go to while this driver is loaded.
-    pub(crate) fn target(&self, slot: Slot) -> *const c_void {
-        self.targets.0[slot as usize]
+    pub(crate) fn target(&self, slot: Slot, caller: Caller) -> *const c_void {
+        match caller {
+            Caller::Guard => self.for_guards.0[slot as usize],
+            Caller::Other => self.targets.0[slot as usize],
+        }
     }
 
     /// Whether this driver is real or simulated.
@@ -143,7 +174,11 @@ impl Driver {
     /// ```
     #[must_use]
     pub fn symbol(&self, name: &str) -> Option<*const c_void> {
-        find(self.library.as_ref(), name)
+        let found = find(self.library.as_ref(), name)?;
+        Some(match self.audit {
+            Some(audit) => audit.function(name, found, Caller::Other),
+            None => found,
+        })
     }
 }
 

@@ -10,7 +10,7 @@
 //! # Layers
 //!
 //! [`sys`] (types, constants, codes) → [`api`] (the raw functions) → [`result`] (the same functions with
-//! [`Result`](result::Result)). Beside them: [`select`] and [`load()`], which choose and load the driver.
+//! [`Result`](result::Result)). Calls by `result` bypass what `cuguard run` records. Beside them: [`select`] and [`load()`], which choose and load the driver.
 //! Nothing here knows about owners, leaks or reports; those are `cuguard`'s.
 //!
 //! # Use
@@ -92,10 +92,12 @@ compile_error!(
 );
 
 pub mod api;
+mod audit;
 mod choice;
 mod driver;
 mod error;
 mod fallback;
+mod guard_calls;
 mod kind;
 mod library;
 mod load;

@@ -181,14 +181,18 @@ pub(crate) fn load_with(point_slots: fn(&Driver, bool)) -> Result<&'static Drive
     if let Some(driver) = loaded() {
         return Ok(driver);
     }
-    let selected = selected();
+    let selected_by_program = selected();
     // Another thread may have loaded it while this one waited for the lock.
     if let Some(driver) = loaded() {
         return Ok(driver);
     }
-    let opened = open(selected.as_ref());
+    let opened = open(selected_by_program.as_ref());
     fallback::remember(opened.as_ref().err().map(LoadError::one_line).as_deref());
-    let opened = opened?;
+    let Loaded { driver, selected } = opened?;
+    let opened = Loaded {
+        driver: driver.audited(),
+        selected,
+    };
     point_slots(&opened.driver, false);
     let Loaded { driver, .. } = LOADED.get_or_init(|| opened);
     point_slots(driver, true);

@@ -1,9 +1,11 @@
-//! The table: one slot for each driver function, the exported functions that jump through their slot
+//! The tables: one slot for each driver function, the exported functions that jump through their slot
 //! (trampolines), and the functions that fill the table when they are first called.
 //!
 //! A trampoline is a jump and what the processor needs for it, see `jump!`. It touches neither arguments
 //! nor stack, so it works for any signature, and it leaves no frame that a debugger or a stack trace
 //! would show.
+//!
+//! There are two tables: one for calls of guards, by [`result`](crate::result), and one for all others, which `cuguard run` records.
 
 use std::arch::naked_asm;
 use std::ffi::c_void;
@@ -14,6 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cuguard_sys::CUresult;
 
+use crate::audit::Caller;
 use crate::driver::Driver;
 use crate::error::LoadError;
 use crate::fallback;
@@ -56,6 +59,13 @@ macro_rules! jump {
 
 /// What a slot holds before a driver is loaded.
 macro_rules! initial {
+    // A guard loads the driver by this one alone.
+    (cuInit, guards) => {
+        loading::guards_init as *const c_void
+    };
+    ($name:ident, guards) => {
+        initial!($name)
+    };
     // Legal before `cuInit`: these load the driver, then call it.
     (cuInit) => {
         loading::cuInit as *const c_void
@@ -86,6 +96,10 @@ macro_rules! table {
         /// Where calls go. A slot is never null, so trampolines do not check.
         static SLOTS: [AtomicPtr<c_void>; COUNT] =
             [$(AtomicPtr::new(initial!($name).cast_mut())),*];
+
+        /// Where calls of guards go.
+        pub(crate) static FOR_GUARDS: [AtomicPtr<c_void>; COUNT] =
+            [$(AtomicPtr::new(initial!($name, guards).cast_mut())),*];
 
         /// The functions of the driver's header, under the driver's names.
         mod trampolines {
@@ -130,10 +144,12 @@ fn point_slots(driver: &Driver, that_load: bool) {
     unsafe { version::set_loaded(driver.symbol(Slot::cuDriverGetVersion.name())) };
     for slot in Slot::ALL {
         if slot.loads() == that_load {
-            let target = driver.target(slot).cast_mut();
-            // A call would jump there.
-            assert!(!target.is_null(), "{} has no function", slot.name());
-            SLOTS[slot as usize].store(target, Ordering::Release);
+            for (table, caller) in [(&SLOTS, Caller::Other), (&FOR_GUARDS, Caller::Guard)] {
+                let target = driver.target(slot, caller).cast_mut();
+                // A call would jump there.
+                assert!(!target.is_null(), "{} has no function", slot.name());
+                table[slot as usize].store(target, Ordering::Release);
+            }
         }
     }
 }
@@ -162,9 +178,9 @@ pub fn load() -> Result<&'static Driver, LoadError> {
 /// Without a driver the code is `CUDA_ERROR_NO_DEVICE`: among the codes that `cust` has, the one that
 /// fits best. `cuGetErrorString` returns the reason for it, and as many programs never call that, the
 /// reason also goes to stderr.
-fn driver_function(slot: Slot) -> Result<*const c_void, CUresult> {
+fn driver_function(slot: Slot, caller: Caller) -> Result<*const c_void, CUresult> {
     match load() {
-        Ok(driver) => Ok(driver.target(slot)),
+        Ok(driver) => Ok(driver.target(slot, caller)),
         Err(error) => {
             if is_new(&error) {
                 // One write, so that other threads' output does not split it. Without a stderr there is
@@ -192,15 +208,18 @@ fn is_new(error: &LoadError) -> bool {
 mod loading {
     use cuguard_sys::*;
 
-    use super::{Slot, driver_function, transmute};
+    use super::{Caller, Slot, driver_function, transmute};
 
     macro_rules! load_then_call {
         (fn $name:ident($($parameter:ident: $type:ty),*);) => {
+            load_then_call!(Other, $name, fn $name($($parameter: $type),*););
+        };
+        ($caller:ident, $own:ident, fn $name:ident($($parameter:ident: $type:ty),*);) => {
             /// # Safety
             ///
             /// That of the driver's function.
-            pub(super) unsafe extern "C" fn $name($($parameter: $type),*) -> CUresult {
-                match driver_function(Slot::$name) {
+            pub(super) unsafe extern "C" fn $own($($parameter: $type),*) -> CUresult {
+                match driver_function(Slot::$name, Caller::$caller) {
                     Ok(target) => {
                         type Function = unsafe extern "C" fn($($type),*) -> CUresult;
                         // SAFETY: the target of this slot is a function with this signature.
@@ -213,6 +232,7 @@ mod loading {
             }
         };
     }
+    load_then_call!(Guard, guards_init, fn cuInit(flags: u32););
     cuguard_sys::signature!(cuInit, load_then_call);
     cuguard_sys::signature!(cuDriverGetVersion, load_then_call);
     cuguard_sys::signature!(cuGetProcAddress, load_then_call);

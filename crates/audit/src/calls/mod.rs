@@ -6,7 +6,7 @@
 //!
 //! A driver may call its own exported functions: calls inside a call are not recorded.
 //!
-//! The driver's functions are `C-unwind`: a thread may be cancelled while it waits in one, which unwinds its stack.
+//! The driver's functions are `C-unwind`: a thread may be cancelled while it waits for the device in one, which unwinds its stack.
 //!
 //! Must not know how a program got here.
 
@@ -33,46 +33,63 @@ pub(crate) mod stream_ordered;
 pub(crate) mod synchronize;
 pub(crate) mod virtual_memory;
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 
 use cuguard_registry::Kind;
 use cuguard_sys::*;
 
 use crate::state::{self, contexts};
-use crate::{end, search, shortage};
+use crate::{cancel, end, search, shortage};
 
 /// A call that a program makes.
 #[derive(Debug)]
 pub(crate) struct Call {
     function: &'static str,
+    /// The program's state of cancellation.
+    cancel: c_int,
 }
 
 impl Call {
     /// `None` for a call inside another one, and in a forked child, where the driver does not work.
     #[inline(always)]
-    pub(crate) fn begin(function: &'static str) -> Option<Self> {
+    pub(crate) fn begin(function: &'static str, cancel: c_int) -> Option<Self> {
         if !end::used() {
             return None;
         }
-        Self::begin_lookup(function)
+        Self::begin_lookup(function, cancel)
+    }
+
+    /// [`begin`](Self::begin) in a process that uses the driver already.
+    #[inline(always)]
+    pub(crate) fn begin_if_used(function: &'static str, cancel: c_int) -> Option<Self> {
+        if !end::is_recorded() {
+            return None;
+        }
+        Self::begin_lookup(function, cancel)
     }
 
     /// [`begin`](Self::begin) of a call that finds functions and does nothing else: a program that makes no other calls does
     /// not use the driver.
     #[inline(always)]
-    pub(crate) fn begin_lookup(function: &'static str) -> Option<Self> {
+    pub(crate) fn begin_lookup(function: &'static str, cancel: c_int) -> Option<Self> {
         // Not made for a call inside another one: to drop it would end the outer one.
         if !end::call_begins() {
             return None;
         }
         // Here, in the frame of the function that the program has called.
         search::call_begins();
-        Some(Self { function })
+        Some(Self { function, cancel })
     }
 
     /// The function's exported name.
     pub(crate) fn name(&self) -> &'static str {
         self.function
+    }
+
+    /// Calls a function of the driver that waits, and creates nothing. The thread may be cancelled in it.
+    #[inline]
+    pub(crate) fn waiting(&self, wait: impl FnOnce() -> CUresult + Copy) -> CUresult {
+        cancel::with(self.cancel, wait)
     }
 
     /// After a call that allocates or creates. `out` is where the driver writes the address or handle.
@@ -268,12 +285,12 @@ mod tests {
 
     #[test]
     fn calls_inside_a_call_do_not_end_it() {
-        let outer = Call::begin_lookup("outer");
+        let outer = Call::begin_lookup("outer", 0);
         assert!(outer.is_some());
         for _ in 0..3 {
-            assert!(Call::begin_lookup("inner").is_none());
+            assert!(Call::begin_lookup("inner", 0).is_none());
         }
         drop(outer);
-        assert!(Call::begin_lookup("next").is_some());
+        assert!(Call::begin_lookup("next", 0).is_some());
     }
 }

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::functions::{self, Real};
 use super::{Reason, finish, start};
+use crate::cancel;
 use crate::search::{Caller, Entered, Mark, entry_point};
 use crate::state::contexts;
 
@@ -86,7 +87,9 @@ unsafe extern "C-unwind" fn main_then_exit(
     // SAFETY: the arguments are the C library's.
     let status = unsafe { main(count, arguments, environment) };
     if super::is_used() {
+        let before = cancel::disable();
         begin_process(Entered::behind(mark));
+        cancel::restore(before);
     }
     status
 }

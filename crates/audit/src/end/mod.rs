@@ -79,6 +79,12 @@ pub(crate) fn used() -> bool {
     STATE.load(Ordering::Relaxed) == USED || prepare()
 }
 
+/// Whether calls are recorded already.
+#[inline]
+pub(crate) fn is_recorded() -> bool {
+    STATE.load(Ordering::Relaxed) == USED
+}
+
 /// Prepares the report: the settings, the thread and the signal handlers.
 #[cold]
 fn prepare() -> bool {

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use super::{INSIDE, Reason, deadline, finish, functions, is_used, output, reporter, start};
-use crate::heap;
 use crate::search::Entered;
+use crate::{cancel, heap};
 
 /// The signals that end the process by default, but for real-time ones. `abort` raises `SIGABRT`, also for uncaught exceptions.
 const SIGNALS: [c_int; 16] = [
@@ -110,7 +110,15 @@ pub(super) fn set_dump_signal(signal: c_int) {
     DUMP.store(signal, Ordering::Release);
 }
 
-extern "C" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+/// Without destructors: see [`cancel`].
+extern "C-unwind" fn handler(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let before = cancel::disable_unless_shared();
+    handle(signal, info, context);
+    cancel::restore(before);
+}
+
+#[inline(never)]
+fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     if signal == DUMP.load(Ordering::Acquire) && is_used() {
         // SAFETY: the thread's own variable.
         let errno = unsafe { *libc::__errno_location() };

@@ -55,6 +55,7 @@ pub(super) fn is_main_thread(thread: libc::pthread_t) -> bool {
 /// This process owns the memory from now on.
 pub(super) fn own() {
     OWNER.store(process(), Ordering::Relaxed);
+    crate::cancel::own(process());
 }
 
 /// A variable, read without the standard library's lock: the constructor may run while others hold it.

@@ -44,6 +44,7 @@ pub(crate) mod threads;
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use arena::is_inside;
 pub(crate) use next::NextMalloc;
@@ -60,9 +61,17 @@ pub(crate) fn range() -> Range<usize> {
 }
 
 /// Whether calls of `malloc` by the driver reach this library. Not so where the program, or a library that was
-/// preloaded before this one, defines `malloc` itself: then the driver's memory cannot be told from the program's.
+/// preloaded before this one, defines `malloc` itself, nor where the driver is a part of the program: then the driver's memory
+/// cannot be told from the program's.
 pub(crate) fn separates_driver() -> bool {
-    next::first_malloc_is_ours()
+    next::first_malloc_is_ours() && !DRIVER_IN_PROGRAM.load(Ordering::Relaxed)
+}
+
+static DRIVER_IN_PROGRAM: AtomicBool = AtomicBool::new(false);
+
+/// The driver is the simulated GPU in the program.
+pub(crate) fn driver_is_in_program() {
+    DRIVER_IN_PROGRAM.store(true, Ordering::Relaxed);
 }
 
 /// The file name of the object that holds the next `malloc`, such as `libc.so.6`.

@@ -6,7 +6,7 @@
     reason = "the driver's own functions, documented by the driver"
 )]
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::mem::transmute;
 
 use cuguard_sys::*;
@@ -17,7 +17,7 @@ use crate::calls::{
     Call, array, capture, context, device, graph, handle, host, imported, init, module,
     stream_ordered, synchronize, virtual_memory,
 };
-use crate::real;
+use crate::{cancel, real};
 
 /// What a wrapper returns that has no function of the driver behind it: the program is linked against a name which this
 /// driver does not have. Without this library it would not have started.
@@ -29,36 +29,55 @@ fn absent() -> CUresult {
     }
 }
 
+/// How a call comes to its wrapper.
+mod way {
+    /// The program is linked against the function. Another library may stand before the driver.
+    pub(super) const LINKED: u32 = 0;
+    /// By an address that the program has looked up.
+    pub(super) const FOUND: u32 = 1;
+    /// From a guard of the cuguard crate in the program.
+    pub(super) const GUARD: u32 = 2;
+}
+
 macro_rules! export {
     (fn $name:ident($($parameter:ident: $type:ty),*); $body:path) => {
-        /// The wrapper. `LINKED`: for programs that are linked against the function, where another library may stand before
-        /// the driver.
-        unsafe extern "C-unwind" fn $name<const LINKED: bool>($($parameter: $type),*) -> CUresult {
-            type Real = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
-            let function = Function::$name;
-            let call = match const { Function::$name.is_lookup() } {
-                true => Call::begin_lookup(stringify!($name)),
-                false => Call::begin(stringify!($name)),
-            };
-            // Inside a call, the library before the driver is what calls.
-            let target = match LINKED && call.is_some() {
-                true => function.next().or_else(|| function.target()),
-                false => function.target(),
-            };
-            let Some(target) = target else {
-                return absent();
-            };
-            // SAFETY: the driver's function of this name has this signature.
-            let real = unsafe { transmute::<*const c_void, Real>(target) };
-            match call {
-                Some(call) => {
-                    // SAFETY: the caller guarantees what the driver documents about the arguments.
-                    let result = unsafe { $body(&call, real, $($parameter),*) };
-                    call.end(result)
+        /// The wrapper, for calls that come by a [`way`].
+        unsafe extern "C-unwind" fn $name<const WAY: u32>($($parameter: $type),*) -> CUresult {
+            #[inline(never)]
+            unsafe fn recorded<const WAY: u32>(before: c_int, $($parameter: $type),*) -> CUresult {
+                type Real = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
+                let function = Function::$name;
+                let call = match const { (WAY, Function::$name.is_lookup()) } {
+                    (way::GUARD, _) => Call::begin_if_used(stringify!($name), before),
+                    (_, true) => Call::begin_lookup(stringify!($name), before),
+                    (_, false) => Call::begin(stringify!($name), before),
+                };
+                // Inside a call, the library before the driver is what calls.
+                let target = match WAY == way::LINKED && call.is_some() {
+                    true => function.next().or_else(|| function.target()),
+                    false => function.target(),
+                };
+                let Some(target) = target else {
+                    return absent();
+                };
+                // SAFETY: the driver's function of this name has this signature.
+                let real = unsafe { transmute::<*const c_void, Real>(target) };
+                match call {
+                    Some(call) => {
+                        // SAFETY: the caller guarantees what the driver documents about the arguments.
+                        let result = unsafe { $body(&call, real, $($parameter),*) };
+                        call.end(result)
+                    }
+                    // SAFETY: as above.
+                    None => unsafe { real($($parameter),*) },
                 }
-                // SAFETY: as above.
-                None => unsafe { real($($parameter),*) },
             }
+
+            let before = cancel::disable();
+            // SAFETY: as the caller guarantees.
+            let result = unsafe { recorded::<WAY>(before, $($parameter),*) };
+            cancel::restore(before);
+            result
         }
     };
 }
@@ -69,7 +88,7 @@ macro_rules! export_linked {
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub unsafe extern "C-unwind" fn $name($($parameter: $type),*) -> CUresult {
             // SAFETY: as the caller guarantees.
-            unsafe { super::$name::<true>($($parameter),*) }
+            unsafe { super::$name::<{ super::way::LINKED }>($($parameter),*) }
         }
     };
 }
@@ -89,7 +108,18 @@ macro_rules! export_all {
             /// The address of its wrapper, for programs that look it up.
             pub(crate) fn wrapper(self) -> *const c_void {
                 match self {
-                    $(Self::$name => $name::<false> as *const c_void,)*
+                    $(Self::$name => $name::<{ way::FOUND }> as *const c_void,)*
+                }
+            }
+
+            /// The address of the wrapper for calls of guards; null for a function that does not free what others may have
+            /// allocated.
+            pub(crate) fn for_guards(self) -> *const c_void {
+                match self {
+                    $(Self::$name if const { Self::$name.is_freeing() } => {
+                        $name::<{ way::GUARD }> as *const c_void
+                    })*
+                    _ => std::ptr::null(),
                 }
             }
 

@@ -3,7 +3,8 @@
 //! ```text
 //!     direct linking        ──► exports ─────────────────────┐
 //!     dlsym                 ──► lookup ──► wrapper's address ├──► calls ──► real
-//!     cuGetProcAddress(_v2) ──► proc_address ────────────────┘
+//!     cuGetProcAddress(_v2) ──► proc_address ────────────────┤
+//!     the cuguard crate     ──► crate_inside ────────────────┘
 //! ```
 //!
 //! - `table` lists the recorded functions; `exports` has a wrapper for each.
@@ -20,6 +21,7 @@
 )]
 
 mod counted;
+mod crate_inside;
 mod exports;
 mod lookup;
 mod proc_address;

@@ -201,6 +201,42 @@ impl Function {
         matches!(self, Self::cuGetProcAddress | Self::cuGetProcAddress_v2)
     }
 
+    /// Whether it frees or destroys one thing. The release of a primary context is none of them: it ends one of several uses,
+    /// and the retain of the same user is not recorded either.
+    pub(crate) const fn is_freeing(self) -> bool {
+        use Function as F;
+        matches!(
+            self,
+            F::cuMemFree
+                | F::cuMemFree_v2
+                | F::cuMemFreeHost
+                | F::cuMemHostUnregister
+                | F::cuMemFreeAsync
+                | F::cuMemFreeAsync_ptsz
+                | F::cuMemPoolDestroy
+                | F::cuMemRelease
+                | F::cuMemUnmap
+                | F::cuMemAddressFree
+                | F::cuArrayDestroy
+                | F::cuMipmappedArrayDestroy
+                | F::cuIpcCloseMemHandle
+                | F::cuDestroyExternalMemory
+                | F::cuCtxDestroy
+                | F::cuCtxDestroy_v2
+                | F::cuDevicePrimaryCtxReset
+                | F::cuDevicePrimaryCtxReset_v2
+                | F::cuGreenCtxDestroy
+                | F::cuStreamDestroy
+                | F::cuStreamDestroy_v2
+                | F::cuEventDestroy
+                | F::cuEventDestroy_v2
+                | F::cuModuleUnload
+                | F::cuLibraryUnload
+                | F::cuGraphDestroy
+                | F::cuGraphExecDestroy
+        )
+    }
+
     /// The driver's own function. `None` without a driver, and where the driver does not have it.
     #[inline]
     pub(crate) fn target(self) -> Option<*const c_void> {

@@ -1,5 +1,6 @@
 //! The loaded driver.
 
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
@@ -13,6 +14,8 @@ const SONAME: &[u8] = b"libcuda.so.1";
 #[derive(Debug)]
 pub(crate) struct Driver {
     module: Module,
+    /// Its functions by name, if the cuguard crate has attached it. It may be a part of the program, which exports none.
+    attached: Option<HashMap<&'static [u8], usize>>,
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
@@ -49,7 +52,38 @@ fn find(may_wait: bool) -> Option<&'static Driver> {
     }
     // Before its first call: what it allocates is left out of the search.
     crate::heap::driver_loaded();
-    Some(DRIVER.get_or_init(|| Driver { module }))
+    Some(DRIVER.get_or_init(|| Driver {
+        module,
+        attached: None,
+    }))
+}
+
+/// The cuguard crate in the program has loaded a driver with these functions: any library, or the simulated GPU. Returns whether it
+/// is the driver from now on: not if another one was found before.
+pub(crate) fn attach(functions: HashMap<&'static [u8], usize>) -> bool {
+    let Some(init) = functions.get(&b"cuInit"[..]).copied() else {
+        return false;
+    };
+    if let Some(driver) = DRIVER.get() {
+        return driver.contains(init);
+    }
+    let Some(module) = find_module(|module| module.contains(init)) else {
+        return false;
+    };
+    // The crate never closes its library. A library that the crate is a part of may be closed.
+    if !module.is_first() && !keep(module.path()) {
+        return false;
+    }
+    crate::heap::driver_loaded();
+    // A library that is the driver exports its functions; a module that the crate is a part of does not.
+    if module.function(b"cuInit").is_none() {
+        crate::heap::driver_is_in_program();
+    }
+    let driver = DRIVER.get_or_init(|| Driver {
+        module,
+        attached: Some(functions),
+    });
+    driver.contains(init)
 }
 
 fn is_driver(module: &Module) -> bool {
@@ -59,7 +93,12 @@ fn is_driver(module: &Module) -> bool {
 impl Driver {
     /// The address of a function that the driver exports.
     pub(crate) fn function(&self, name: &str) -> Option<*const c_void> {
-        self.module.function(name.as_bytes())
+        match &self.attached {
+            Some(functions) => functions
+                .get(name.as_bytes())
+                .map(|address| std::ptr::with_exposed_provenance(*address)),
+            None => self.module.function(name.as_bytes()),
+        }
     }
 
     /// Whether code at this address is the driver's.

@@ -20,7 +20,7 @@ mod keep;
 mod linker;
 pub(crate) mod queries;
 
-pub(crate) use driver::{Driver, driver, open_driver};
+pub(crate) use driver::{Driver, attach, driver, open_driver};
 pub(crate) use elf::{Module, find_module};
 pub(crate) use keep::keep_soon;
 pub(crate) use linker::{call_dlsym, dlsym};

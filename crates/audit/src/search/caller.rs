@@ -57,7 +57,7 @@ impl Caller {
     }
 }
 
-/// Defines a function that calls another, with a [`Caller`] and a number, and then jumps to the function that this returns, with
+/// Defines a function that disables [cancellation](crate::cancel), calls another, with a [`Caller`] and a number, and then jumps to the function that this returns, with
 /// the registers and the stack as its caller left them.
 macro_rules! entry_point {
     ($(#[$attribute:meta])* $name:ident, $before:path, $number:literal) => {
@@ -66,6 +66,7 @@ macro_rules! entry_point {
         unsafe extern "C" fn $name() {
             #[cfg(target_arch = "x86_64")]
             std::arch::naked_asm!(
+                ".cfi_startproc",
                 "push rdi",
                 "push rsi",
                 "push rdx",
@@ -79,12 +80,20 @@ macro_rules! entry_point {
                 "push r12",
                 "push rbp",
                 "push rbx",
-                "mov rdi, rsp",
+                "sub rsp, 16",
+                ".cfi_adjust_cfa_offset 120",
+                "call {disable}",
+                "mov [rsp], rax",
+                "lea rdi, [rsp + 16]",
                 concat!("mov esi, ", $number),
                 "call {before}",
-                "mov r11, rax",
+                "mov [rsp + 8], rax",
+                "mov rdi, [rsp]",
+                // It may unwind.
+                "call {restore}",
+                "mov r11, [rsp + 8]",
                 // What functions preserve is as it was.
-                "add rsp, 48",
+                "add rsp, 64",
                 "pop rax",
                 "pop r9",
                 "pop r8",
@@ -92,12 +101,20 @@ macro_rules! entry_point {
                 "pop rdx",
                 "pop rsi",
                 "pop rdi",
+                ".cfi_adjust_cfa_offset -120",
                 "jmp r11",
+                ".cfi_endproc",
+                disable = sym $crate::cancel::disable_unless_shared,
+                restore = sym $crate::cancel::restore,
                 before = sym $before,
             );
             #[cfg(target_arch = "aarch64")]
             std::arch::naked_asm!(
+                ".cfi_startproc",
                 "stp x29, x30, [sp, #-160]!",
+                ".cfi_def_cfa_offset 176",
+                ".cfi_offset x29, -160",
+                ".cfi_offset x30, -152",
                 "stp x0, x1, [sp, #16]",
                 "stp x2, x3, [sp, #32]",
                 "stp x4, x5, [sp, #48]",
@@ -107,16 +124,30 @@ macro_rules! entry_point {
                 "stp x23, x24, [sp, #112]",
                 "stp x25, x26, [sp, #128]",
                 "stp x27, x28, [sp, #144]",
-                "mov x0, sp",
+                "sub sp, sp, #16",
+                "bl {disable}",
+                "str x0, [sp]",
+                "add x0, sp, #16",
                 concat!("mov w1, #", $number),
                 "bl {before}",
-                "mov x16, x0",
+                "str x0, [sp, #8]",
+                "ldr x0, [sp]",
+                // It may unwind.
+                "bl {restore}",
+                "ldr x16, [sp, #8]",
+                "add sp, sp, #16",
                 "ldp x0, x1, [sp, #16]",
                 "ldp x2, x3, [sp, #32]",
                 "ldp x4, x5, [sp, #48]",
                 "ldp x6, x7, [sp, #64]",
                 "ldp x29, x30, [sp], #160",
+                ".cfi_def_cfa_offset 0",
+                ".cfi_restore x29",
+                ".cfi_restore x30",
                 "br x16",
+                ".cfi_endproc",
+                disable = sym $crate::cancel::disable_unless_shared,
+                restore = sym $crate::cancel::restore,
                 before = sym $before,
             );
         }

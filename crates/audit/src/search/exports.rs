@@ -6,6 +6,7 @@ use std::slice;
 use std::time::Duration;
 
 use super::{Entered, Limits, Target, search};
+use crate::cancel;
 
 /// Searches the process for addresses, and writes a line for each: `reachable: ` and from where, `lost`, or `alive` for one
 /// that was not found by a search that could not read all of the process. A last line says what was searched.
@@ -17,7 +18,22 @@ use super::{Entered, Limits, Target, search};
 /// # Safety
 /// `masked` has `2 * count` words, and `text` has `size` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuguard_audit_search(
+pub unsafe extern "C-unwind" fn cuguard_audit_search(
+    masked: *const u64,
+    count: usize,
+    mask: u64,
+    seconds: u32,
+    text: *mut c_char,
+    size: usize,
+) -> c_int {
+    let before = cancel::disable();
+    // SAFETY: as for the caller.
+    let found = unsafe { search_for(masked, count, mask, seconds, text, size) };
+    cancel::restore(before);
+    found
+}
+
+unsafe fn search_for(
     masked: *const u64,
     count: usize,
     mask: u64,

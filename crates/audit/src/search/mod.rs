@@ -268,7 +268,7 @@ fn left_out(
 fn cut_short(mut parts: Vec<String>) -> Option<String> {
     if !heap::separates_driver() {
         parts.push(
-            "the driver's calls of malloc do not reach this library, as where the program has its own malloc, so that \
+            "the driver's memory cannot be told from the program's, which has its own malloc or the simulated GPU inside, so that \
              addresses that only the driver holds count as reachable"
                 .to_owned(),
         );

@@ -123,7 +123,7 @@ const fn without_version(symbol: &'static str) -> &'static str {
     }
 }
 
-/// Calls a function of [`api`] and checks its code, with `check` or the named function. To be used in an
+/// Calls a function of [`guard_calls`](crate::guard_calls) and checks its code, with `check` or the named function. To be used in an
 /// `unsafe` block.
 macro_rules! call {
     ($function:ident($($argument:expr),* $(,)?)) => {
@@ -132,7 +132,7 @@ macro_rules! call {
     ($check:ident, $function:ident($($argument:expr),* $(,)?)) => {
         $crate::result::$check(
             const { $crate::result::without_version(stringify!($function)) },
-            $crate::api::$function($($argument),*),
+            $crate::guard_calls::$function($($argument),*),
         )
     };
 }
