@@ -179,9 +179,8 @@ unsafe impl Sync for Handle {}
 /// `dlsym`.
 type Lookup = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
 
-/// The function that looks symbols up. The library that `cuguard run` preloads returns wrappers from `dlsym`, which record
-/// what a program allocates. What is allocated through this crate is in the program's own report, so that library has a
-/// function which returns the driver's own.
+/// The function that looks symbols up. The library that `cuguard run` preloads returns wrappers from `dlsym`, and has a function
+/// which returns the driver's own; [`audit`](crate::audit) says which of them are called.
 fn lookup() -> Lookup {
     static LOOKUP: OnceLock<Lookup> = OnceLock::new();
     *LOOKUP.get_or_init(|| {
