@@ -3,10 +3,13 @@
 
 mod support;
 
+use std::ffi::{CString, c_void};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
+use cuguard::prelude::*;
 use support::json;
 
 /// An example, as cargo (or the bundle) puts it beside the tests.
@@ -213,4 +216,133 @@ fn a_stripped_program_has_modules_offsets_and_the_line() {
     });
     assert!(here.count() > 10, "{text}");
     let _ = std::fs::remove_dir_all(&folder);
+}
+
+static CONTEXT: OnceLock<Context> = OnceLock::new();
+
+extern "C" fn forget_a_buffer() {
+    let context = CONTEXT.get().expect("there is a context");
+    let buffer = DeviceBuffer::<u8>::zeroed(context, 1000).expect("there is memory");
+    std::mem::forget(buffer);
+}
+
+extern "C" fn do_nothing() {}
+
+/// Has a library call a function, and unloads it.
+fn with_library(path: &Path, call: extern "C" fn()) {
+    let path = CString::new(path.to_str().expect("a plain path")).expect("no NUL in it");
+    // SAFETY: the library's function has this type, and is not used after the library is unloaded.
+    unsafe {
+        let handle = libc::dlopen(path.as_ptr(), libc::RTLD_NOW);
+        assert!(!handle.is_null(), "{path:?} can be loaded");
+        let symbol = libc::dlsym(handle, c"enter".as_ptr());
+        let enter = std::mem::transmute::<*mut c_void, extern "C" fn(extern "C" fn())>(symbol);
+        enter(call);
+        assert_eq!(libc::dlclose(handle), 0);
+    }
+}
+
+/// What is live, by the function of a library that called: how many.
+fn live_by_library() -> Vec<(String, u64)> {
+    let snapshot = CONTEXT.get().expect("there is a context").snapshot();
+    let report: serde_json::Value = serde_json::from_str(&snapshot.to_json()).expect("JSON");
+    let leaks = report["leaks"].as_array().expect("leaks are a list");
+    let row = |group: &serde_json::Value| {
+        let frames = group["stack"].as_array().expect("a stack").iter();
+        let module = |frame: &serde_json::Value| {
+            let module = frame["module"].as_str().unwrap_or_default();
+            module.ends_with(".so").then(|| module.to_owned())
+        };
+        let mut of_libraries = frames.filter(|frame| module(frame).is_some());
+        let inner = of_libraries.next().unwrap_or(&serde_json::Value::Null);
+        let function = inner["function"].as_str().unwrap_or("?").to_owned();
+        (function, group["count"].as_u64().expect("a number"))
+    };
+    let mut live: Vec<_> = leaks.iter().map(row).collect();
+    live.sort();
+    live
+}
+
+/// Libraries that are loaded one after the other, at the same addresses: each has its own names in a report of what is live, also
+/// where an earlier report had names of another one there, and at the end.
+#[test]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+fn libraries_that_were_unloaded_keep_their_names() {
+    const TEST: &str = "libraries_that_were_unloaded_keep_their_names";
+    const FOLDER: &str = "LIBRARIES";
+    if support::part().is_some() {
+        let folder = PathBuf::from(std::env::var_os(FOLDER).expect("it is set"));
+        CONTEXT.get_or_init(|| support::context().expect("there is a device"));
+        let [alpha, beta, idle] = ["alpha.so", "beta.so", "idle.so"].map(|name| folder.join(name));
+        let of = |name: &str, count| (name.to_owned(), count);
+        // One call site for all of them.
+        for (library, call, expected) in [
+            (
+                &alpha,
+                forget_a_buffer as extern "C" fn(),
+                &[of("asks_first", 1)][..],
+            ),
+            (
+                &beta,
+                forget_a_buffer,
+                &[of("asks_first", 1), of("asks_later", 1)],
+            ),
+            (
+                &idle,
+                do_nothing,
+                &[of("asks_first", 1), of("asks_later", 1)],
+            ),
+            (
+                &alpha,
+                forget_a_buffer,
+                &[of("asks_first", 2), of("asks_later", 1)],
+            ),
+            (
+                &idle,
+                do_nothing,
+                &[of("asks_first", 2), of("asks_later", 1)],
+            ),
+        ] {
+            with_library(library, call);
+            assert_eq!(live_by_library(), expected);
+        }
+        return;
+    }
+    let folder = std::env::temp_dir().join(format!("cuguard-unloaded-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let names = [
+        ("alpha.so", "asks_first"),
+        ("beta.so", "asks_later"),
+        ("idle.so", "never_called"),
+    ];
+    for (library, function) in names {
+        let source = format!(
+            "__attribute__((noinline)) void {function}(void (*f)(void)) {{ f(); __asm__ volatile(\"\"); }}\n\
+             void enter(void (*f)(void)) {{ {function}(f); __asm__ volatile(\"\"); }}\n"
+        );
+        let file = folder.join(format!("{library}.c"));
+        std::fs::write(&file, source).unwrap();
+        let mut compiler = Command::new("cc");
+        let compiler = compiler.args(["-shared", "-fPIC", "-g", "-O1", "-o"]);
+        let compiled = compiler.args([&folder.join(library), &file]).status();
+        if !compiled.is_ok_and(|status| status.success()) {
+            let _ = writeln!(std::io::stderr(), "NOT RUN: {TEST} needs a C compiler");
+            return;
+        }
+    }
+    let folder_text = folder.to_str().unwrap();
+    let variables = [(FOLDER, folder_text), ("LEAK_REPORT", "1")];
+    let output = support::child(TEST, "program", &variables);
+    let (_, text) = support::succeeded(&output);
+    let _ = std::fs::remove_dir_all(&folder);
+    // At the exit, the idle library was loaded last.
+    for (group, function) in [
+        ("leaked 1.95 KiB in 2 allocations", "asks_first"),
+        ("leaked 1000 B in 1 allocation", "asks_later"),
+    ] {
+        let found = frames(&text, group);
+        let is_found = found.iter().any(|frame| frame.starts_with(function));
+        assert!(is_found, "{text}");
+    }
+    assert!(!text.contains("never_called"), "{text}");
 }

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use cuguard_registry::{Level, MAX_DEPTH, Trace, name_thread};
 use cuguard_stack::Remembered;
 
-use crate::modules::module_range;
+use crate::modules::module_frames;
 use crate::python;
 
 /// How many frames of this library are on top of a stack at most.
@@ -90,7 +90,7 @@ fn new_thread(limit: usize) -> Thread {
 #[inline(never)]
 fn capture_once() -> Trace {
     let mut frames = [0; MAX_DEPTH + OWN];
-    let count = cuguard_stack::capture(&mut frames);
+    let count = cuguard_stack::capture_frames(&mut frames);
     intern(&frames[..count])
 }
 
@@ -145,7 +145,7 @@ fn merge(
 /// Whether a return address is in this library.
 fn is_own(frame: usize) -> bool {
     static OWN: OnceLock<Range<usize>> = OnceLock::new();
-    OWN.get_or_init(|| module_range(trace as *const () as usize))
+    OWN.get_or_init(|| module_frames(trace as *const () as usize))
         .contains(&frame.wrapping_sub(1))
 }
 

@@ -50,20 +50,21 @@ fn stack_of(stacks: &[(String, u64)], bytes: u64) -> &str {
 }
 
 /// Records a program that unloads a library and loads another at its addresses. `None` where that cannot be done.
-fn replaced(name: &str, options: &[&str]) -> Option<(PathBuf, [PathBuf; 2])> {
+/// Calls are `shift` bytes further from the begin of the second one.
+fn replaced(name: &str, options: &[&str], shift: u32) -> Option<(PathBuf, [PathBuf; 2])> {
     let folder = subfolder(name);
     let program = compile(
         &folder.join("replaces"),
         include_str!("support/replaces.c"),
         &[],
     )?;
-    let library = |name: &str, shift: &str| {
+    let library = |name: &str, shift: u32| {
         let (inner, shift) = (format!("-DINNER={name}"), format!("-DSHIFT=\"{shift}\""));
         let flags = ["-shared", "-fPIC", "-Wl,--build-id=sha1", &inner, &shift];
         let file = folder.join(format!("lib{name}.so"));
         compile(&file, include_str!("support/library.c"), &flags)
     };
-    let libraries = [library("first", "16")?, library("second", "64")?];
+    let libraries = [library("first", 16)?, library("second", 16 + shift)?];
     let file = folder.join("run.cgr");
     // The recording is read from another folder.
     let paths = ["./libfirst.so", "./libsecond.so"].map(Path::new);
@@ -77,42 +78,38 @@ fn replaced(name: &str, options: &[&str]) -> Option<(PathBuf, [PathBuf; 2])> {
     }
 }
 
+/// Also where the calls have the same addresses.
 #[test]
 fn a_library_that_replaces_another_has_its_names() {
-    let Some((file, _)) = replaced("replaced", &[]) else {
-        return;
-    };
-    let stacks = folded(&file);
-    let first = stack_of(&stacks, 1 << 20);
-    assert!(
-        first.ends_with("main;use_library;allocate;first"),
-        "{first}"
-    );
-    let second = stack_of(&stacks, 2 << 20);
-    assert!(
-        second.ends_with("main;use_library;allocate;second"),
-        "{second}"
-    );
+    for (name, shift) in [("replaced", 48), ("replaced-exactly", 0)] {
+        let Some((file, _)) = replaced(name, &[], shift) else {
+            return;
+        };
+        assert_both(&folded(&file));
+    }
 }
 
 /// The names are looked up at the exit, when the second library is loaded.
 #[test]
-fn embedded_names_are_not_those_of_a_library_that_was_unloaded() {
-    let Some((file, libraries)) = replaced("replaced-embedded", &["--embed-symbols"]) else {
-        return;
-    };
-    for library in &libraries {
-        fs::rename(library, library.with_extension("moved")).unwrap();
+fn embedded_names_are_those_of_the_library_that_was_unloaded() {
+    for (name, shift) in [("replaced-embedded", 48), ("replaced-embedded-exactly", 0)] {
+        let Some((file, libraries)) = replaced(name, &["--embed-symbols"], shift) else {
+            return;
+        };
+        for library in &libraries {
+            fs::rename(library, library.with_extension("moved")).unwrap();
+        }
+        assert_both(&folded(&file));
     }
-    let stacks = folded(&file);
-    let first = stack_of(&stacks, 1 << 20);
-    assert!(first.contains("main;use_library;libfirst.so+0x"), "{first}");
-    assert!(!first.contains("second"), "{first}");
-    let second = stack_of(&stacks, 2 << 20);
-    assert!(
-        second.ends_with("main;use_library;allocate;second"),
-        "{second}"
-    );
+}
+
+#[track_caller]
+fn assert_both(stacks: &[(String, u64)]) {
+    for (bytes, name) in [(1 << 20, "first"), (2 << 20, "second")] {
+        let stack = stack_of(stacks, bytes);
+        let expected = format!("main;use_library;allocate;{name}");
+        assert!(stack.ends_with(&expected), "{stack}");
+    }
 }
 
 /// The program is not where it was: as on another machine.

@@ -75,7 +75,8 @@ pub struct Module {
     pub path: String,
     /// In hexadecimal; empty where the file has none.
     pub build_id: String,
-    /// Addresses of its segments, from the first to one past the last byte.
+    /// Addresses of its segments, from the first to one past the last byte. Of a library that can be unloaded: numbers that no
+    /// other module has.
     pub start: u64,
     /// The end of these addresses.
     pub end: u64,
@@ -110,7 +111,7 @@ pub struct Site {
 /// A frame of a stack trace.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Frame {
-    /// A return address of the process.
+    /// A return address of the process, or a number in a module that can be unloaded.
     Native(u64),
     /// A frame of an interpreter, by name.
     Foreign {

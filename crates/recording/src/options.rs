@@ -157,7 +157,7 @@ pub struct StackDefinition {
     pub site: Option<Site>,
     /// The type of the elements; empty where it is unknown.
     pub type_name: &'static str,
-    /// Return addresses, innermost first.
+    /// Frames of `cuguard_stack::capture_frames`, innermost first.
     pub frames: &'static [usize],
 }
 

@@ -40,7 +40,8 @@ pub(crate) struct CallSite {
     pub(crate) id: CallSiteId,
     pub(crate) site: Option<&'static Location<'static>>,
     pub(crate) type_name: &'static str,
-    /// Return addresses, innermost first.
+    /// Frames of [`cuguard_stack::capture_frames`], innermost first: those of different libraries differ, also where one was loaded
+    /// after the other at the same addresses.
     pub(crate) stack: Box<[usize]>,
 }
 
@@ -159,8 +160,8 @@ fn intern_walked(
     depth: usize,
 ) -> CallSiteId {
     let capture = |frames: &mut [usize; CAPACITY]| {
-        // Addresses only; reports resolve them.
-        let count = cuguard_stack::capture(&mut frames[..depth]);
+        // Without names; reports resolve them.
+        let count = cuguard_stack::capture_frames(&mut frames[..depth]);
         intern_ref(&CallSiteRef {
             site,
             type_name,

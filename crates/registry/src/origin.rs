@@ -50,8 +50,8 @@ impl fmt::Display for Site {
 pub struct Origin {
     /// The line of the program.
     pub site: Option<Site>,
-    /// Return addresses of this process, innermost first; empty below [`Level::Stacks`](crate::Level).
-    /// Reports resolve their names.
+    /// Frames, innermost first; empty below [`Level::Stacks`](crate::Level). Return addresses of this process, or numbers for
+    /// frames of libraries that can be unloaded and of interpreters. Reports resolve their names.
     pub stack: &'static [usize],
 }
 

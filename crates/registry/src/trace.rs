@@ -30,7 +30,7 @@ impl PartialEq for Trace {
 impl Eq for Trace {}
 
 impl Trace {
-    /// Interns return addresses, innermost first. No addresses are an unknown call site.
+    /// Interns frames, innermost first, which [`cuguard_stack::capture_frames`] has captured. No frames are an unknown call site.
     #[must_use]
     pub fn new(stack: &[usize]) -> Self {
         Self {
@@ -56,7 +56,7 @@ impl Trace {
         }
     }
 
-    /// The return addresses, innermost first.
+    /// The frames, innermost first.
     #[must_use]
     pub fn stack(self) -> &'static [usize] {
         self.call_site.map_or(&[], |call_site| &call_site.stack)

@@ -29,6 +29,7 @@ mod frames;
 mod github;
 mod json;
 mod json_value;
+mod module_symbols;
 pub mod oom;
 mod open_file;
 mod output;
@@ -50,6 +51,7 @@ mod size;
 mod stats;
 mod summary;
 mod suppress;
+pub mod symbol_file;
 mod symbols;
 #[cfg(test)]
 mod tests_support;

@@ -119,13 +119,16 @@ fn clear_columns(frames: &mut [Frame], other: &[Frame]) {
     }
 }
 
-/// Compares what is shown of two stack traces: functions, files and lines, and the address of a function
-/// without a name. Without line numbers, two calls in one function are equal.
+/// Compares what is shown of two stack traces: functions, files and lines; the module of a function without a file, and the
+/// offset in it, or the address, of one without a name. Without line numbers, two calls in one function are equal.
 fn compare_frames(one: &[Frame], other: &[Frame], all_frames: bool) -> Ordering {
     fn shown(frame: &Frame) -> impl Ord + '_ {
         let symbol = &frame.symbol;
-        let address = symbol.function.is_none().then_some(frame.address);
-        (&symbol.function, symbol.line, &symbol.file, address)
+        let module = frame.module.as_ref();
+        let path = module.filter(|_| symbol.file.is_none()).map(|m| &m.path);
+        let place = module.map_or(frame.address, |module| module.offset);
+        let place = symbol.function.is_none().then_some(place);
+        (&symbol.function, symbol.line, &symbol.file, path, place)
     }
     let is_shown = |frame: &&Frame| frame.in_app || all_frames;
     let mut others = other.iter().filter(is_shown);
@@ -149,7 +152,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{FailedRow, Row, merge_failed, merge_rows};
-    use crate::symbols::{Frame, Symbol};
+    use crate::symbols::{Frame, ModuleOffset, Symbol};
     use cuguard_registry::{Amount, FailedFreeGroup, Group, Kind};
 
     fn frame(function: Option<&str>, line: u32, address: usize) -> Frame {
@@ -231,6 +234,31 @@ mod tests {
             // Without a name, the address decides.
             (group(5, 1), vec![frame(None, 1, 1)]),
             (group(6, 1), vec![frame(None, 1, 2)]),
+        ];
+        assert_eq!(merged(rows(&groups), false).len(), groups.len());
+    }
+
+    /// One of them was unloaded before the other was loaded at its addresses.
+    #[test]
+    fn libraries_stay_apart() {
+        let of = |library: &str, function: Option<&str>| {
+            let mut frame = frame(function, 1, 0x10);
+            frame.module = Some(ModuleOffset {
+                path: library.into(),
+                offset: 0x10,
+                build_id: "".into(),
+            });
+            frame.symbol = Rc::new(Symbol {
+                function: function.map(str::to_owned),
+                ..Symbol::default()
+            });
+            vec![frame]
+        };
+        let groups = [
+            (group(1, 1), of("/a.so", Some("enter"))),
+            (group(2, 1), of("/b.so", Some("enter"))),
+            (group(3, 1), of("/a.so", None)),
+            (group(4, 1), of("/b.so", None)),
         ];
         assert_eq!(merged(rows(&groups), false).len(), groups.len());
     }

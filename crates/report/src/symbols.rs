@@ -1,14 +1,15 @@
-//! The names of addresses, resolved when a report is made, once for each distinct address.
+//! The names of frames, resolved when a report is made, once for each distinct frame.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::rc::Rc;
 
-use backtrace::SymbolName;
-use cuguard_stack::Module;
+use cuguard_stack::{Module, locate};
 
 use crate::foreign::{self, is_foreign};
+use crate::module_symbols::ModuleSymbols;
+use crate::symbol_file::{Name, demangle, hexadecimal};
 
 /// A function at an address. Inlined functions have the same address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +42,7 @@ impl ModuleOffset {
 /// A frame of a stack trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Frame {
+    /// The return address. Of a library that was unloaded: where it was loaded first.
     pub(crate) address: usize,
     pub(crate) symbol: Rc<Symbol>,
     pub(crate) module: Option<ModuleOffset>,
@@ -63,18 +65,24 @@ impl Frame {
     }
 }
 
-/// What is known of one address.
-type Known = (Rc<[Rc<Symbol>]>, Option<ModuleOffset>);
+/// What is known of one frame.
+#[derive(Clone, Debug)]
+struct Known {
+    address: usize,
+    symbols: Rc<[Rc<Symbol>]>,
+    module: Option<ModuleOffset>,
+}
 
 /// A module with its path and build id as text.
 type NamedModule = (Module, Rc<str>, Rc<str>);
 
-/// The addresses of one report.
+/// The frames of one report.
 #[derive(Debug, Default)]
 pub(crate) struct Symbols {
     known: HashMap<usize, Known>,
     /// Read when the first address is resolved.
     modules: Option<Vec<NamedModule>>,
+    files: ModuleSymbols,
 }
 
 impl Symbols {
@@ -82,14 +90,18 @@ impl Symbols {
     /// the program: names of libc and std are the most expensive to resolve, and are not shown.
     pub(crate) fn frames(&mut self, stack: &[usize], all: bool) -> Vec<Frame> {
         let mut frames = Vec::with_capacity(stack.len());
-        for address in stack {
-            let (symbols, module) = self.at(*address);
+        for frame in stack {
+            let Known {
+                address,
+                symbols,
+                module,
+            } = self.at(*frame);
             for (index, symbol) in symbols.iter().enumerate() {
                 if !all && is_start(symbol) {
                     return frames;
                 }
                 frames.push(Frame {
-                    address: *address,
+                    address,
                     symbol: symbol.clone(),
                     module: module.clone(),
                     inlined: index + 1 < symbols.len(),
@@ -101,47 +113,81 @@ impl Symbols {
         frames
     }
 
-    /// Resolves addresses of many stacks, module by module: the debug information of only a few modules is kept in memory,
+    /// Resolves frames of many stacks, module by module: the debug information of only a few modules is kept in memory,
     /// and reading that of a large library takes a second.
-    pub(crate) fn resolve_all(&mut self, addresses: impl Iterator<Item = usize>) {
-        let mut addresses: Vec<usize> = addresses.collect();
-        addresses.sort_unstable();
-        addresses.dedup();
-        for address in addresses {
-            self.at(address);
+    pub(crate) fn resolve_all(&mut self, frames: impl Iterator<Item = usize>) {
+        let mut frames: Vec<usize> = frames.collect();
+        frames.sort_unstable();
+        frames.dedup();
+        for frame in frames {
+            self.at(frame);
         }
     }
 
-    fn at(&mut self, address: usize) -> Known {
-        if let Some(known) = self.known.get(&address) {
+    fn at(&mut self, frame: usize) -> Known {
+        if let Some(known) = self.known.get(&frame) {
             return known.clone();
         }
-        let known = match is_foreign(address) {
-            true => (resolve_foreign(address), None),
-            false => (resolve(address), self.module(address)),
+        let known = match (is_foreign(frame), locate(frame)) {
+            (true, _) => Known {
+                address: frame,
+                symbols: resolve_foreign(frame),
+                module: None,
+            },
+            (false, Some((module, offset))) => self.in_library(module, offset),
+            (false, None) => self.at_address(frame),
         };
-        self.known.insert(address, known.clone());
+        self.known.insert(frame, known.clone());
         known
     }
 
-    fn module(&mut self, address: usize) -> Option<ModuleOffset> {
+    /// In a library that can be unloaded.
+    fn in_library(&mut self, module: &'static Module, offset: usize) -> Known {
+        // The byte before the return address is of the call.
+        let call = offset.wrapping_sub(1);
+        Known {
+            address: module.address(offset),
+            symbols: symbols(self.files.names(module, call)),
+            module: Some(ModuleOffset {
+                path: module.path.to_string_lossy().into(),
+                offset: call,
+                build_id: hexadecimal(&module.build_id).into(),
+            }),
+        }
+    }
+
+    fn at_address(&mut self, address: usize) -> Known {
+        let unknown = || Known {
+            address,
+            symbols: symbols(Vec::new()),
+            module: None,
+        };
         let modules = self.modules.get_or_insert_with(|| {
             let modules = cuguard_stack::modules().into_iter();
             let text = |module: Module| {
                 let path = module.path.to_string_lossy().into();
-                let build_id = module.build_id.iter().map(|byte| format!("{byte:02x}"));
-                let build_id = build_id.collect::<String>().into();
+                let build_id = hexadecimal(&module.build_id).into();
                 (module, path, build_id)
             };
             modules.map(text).collect()
         });
-        let call = address.checked_sub(1)?;
-        let (module, path, build_id) = modules.iter().find(|(m, ..)| m.contains(call))?;
-        Some(ModuleOffset {
-            path: path.clone(),
-            offset: module.offset(call),
-            build_id: build_id.clone(),
-        })
+        let Some(call) = address.checked_sub(1) else {
+            return unknown();
+        };
+        let module = modules.iter().find(|(m, ..)| m.contains(call));
+        if module.is_some_and(|(module, ..)| module.is_unloadable()) {
+            // Code that was generated at run time, where that library is now: frames of libraries have numbers.
+            return unknown();
+        }
+        Known {
+            address,
+            symbols: symbols(resolve(address)),
+            module: module.map(|(module, path, build_id)| ModuleOffset {
+                path: path.clone(),
+                offset: module.offset(call),
+                build_id: build_id.clone(),
+            }),
+        }
     }
 }
 
@@ -162,60 +208,43 @@ fn resolve_foreign(number: usize) -> Rc<[Rc<Symbol>]> {
     [Rc::new(symbol)].into()
 }
 
-/// The name of a function, demangled and without the hash at the end. The name of a C function is what it is: read as a
-/// mangled type, `w` would be `wchar_t`.
-fn function_name(name: &SymbolName<'_>) -> String {
-    let raw = name.as_bytes();
-    match ["_Z", "_R", "__Z"]
-        .iter()
-        .any(|prefix| raw.starts_with(prefix.as_bytes()))
-    {
-        true => format!("{name:#}"),
-        false => String::from_utf8_lossy(raw).into_owned(),
+/// At least one symbol: an address without a name is a frame too.
+fn symbols(names: Vec<Name>) -> Rc<[Rc<Symbol>]> {
+    if names.is_empty() {
+        return [Rc::default()].into();
     }
+    let known = |number: u32| Some(number).filter(|number| *number != 0);
+    let symbol = |name: Name| {
+        Rc::new(Symbol {
+            function: name.function,
+            file: name.file,
+            line: known(name.line),
+            column: known(name.column),
+        })
+    };
+    names.into_iter().map(symbol).collect()
 }
 
-/// At least one symbol: an address without a name is a frame too.
-fn resolve(address: usize) -> Rc<[Rc<Symbol>]> {
-    let mut symbols = Vec::new();
+/// The names at an address of code that is never unloaded.
+fn resolve(address: usize) -> Vec<Name> {
+    let mut names = Vec::new();
     // `resolve` expects a return address, and looks up the byte before.
     backtrace::resolve(address as *mut c_void, |symbol| {
-        symbols.push(Rc::new(Symbol {
-            function: symbol.name().map(|name| function_name(&name)),
+        names.push(Name {
+            function: symbol.name().map(|name| demangle(name.as_bytes())),
             file: symbol
                 .filename()
                 .map(|file| file.to_string_lossy().into_owned()),
-            line: symbol.lineno(),
-            column: symbol.colno(),
-        }));
+            line: symbol.lineno().unwrap_or_default(),
+            column: symbol.colno().unwrap_or_default(),
+        });
     });
-    if symbols.is_empty() {
-        symbols.push(Rc::default());
-    }
-    symbols.into()
+    names
 }
 
 #[cfg(test)]
 mod tests {
-    use backtrace::SymbolName;
-
-    use super::{Symbol, Symbols, function_name};
-
-    #[test]
-    fn only_mangled_names_are_demangled() {
-        let names = [
-            ("w", "w"),
-            ("main", "main"),
-            ("_Z4leakPKc", "leak(char const*)"),
-            (
-                "_ZN4core3fmt5Write9write_str17h0123456789abcdefE",
-                "core::fmt::Write::write_str",
-            ),
-        ];
-        for (raw, expected) in names {
-            assert_eq!(function_name(&SymbolName::new(raw.as_bytes())), expected);
-        }
-    }
+    use super::{Symbol, Symbols};
 
     #[test]
     fn a_function_is_found_by_a_return_address_within_it() {

@@ -309,7 +309,7 @@ impl Page<'_> {
         }
     }
 
-    /// The name and the location of a function. The build id of a module with functions without a name, by
+    /// The name and the location of a function; without a line the module. The build id of a module with functions without a name, by
     /// which debug information is found, is printed at the end.
     fn frame(&mut self, frame: &Frame) -> (String, String) {
         let symbol = &frame.symbol;
@@ -319,8 +319,9 @@ impl Page<'_> {
             let build_id = module.build_id.to_string();
             self.build_ids.insert((module.name().to_owned(), build_id));
         }
-        let location = match (&symbol.file, symbol.line) {
-            (Some(file), Some(line)) => self.location(file, line, symbol.column),
+        let location = match (&symbol.file, symbol.line, &frame.module) {
+            (Some(file), Some(line), _) => self.location(file, line, symbol.column),
+            (None, _, Some(module)) if symbol.function.is_some() => module.name().to_owned(),
             _ => String::new(),
         };
         (frame.name().into_owned(), location)

@@ -7,6 +7,7 @@
 //! additions.
 //!
 //! - [`capture`] uses that table, and `backtrace` where it must.
+//! - [`capture_frames`] returns frames that stay valid when libraries are unloaded; [`locate`] has their module.
 //! - [`Remembered`] recognizes stacks that the thread has captured before.
 //! - [`capture_with_rules`] and [`capture_with_backtrace`] use one of the two alone.
 //! - [`method()`] returns which of the two [`capture`] tries first in this process.
@@ -30,6 +31,9 @@
 //! it needs, this library and libc stay loaded for as long as the table does, and their rules are used unchecked. A rule of another
 //! module is used only after checking, once per capture, how many modules the dynamic linker has unloaded so
 //! far; when the number has changed, all such rules are discarded.
+//!
+//! A return address in such a library means something only for as long as the library is loaded. [`capture_frames`] and
+//! [`Remembered`] replace it by a number that stands for the module and the offset in it.
 
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod elf;
@@ -80,6 +84,59 @@ pub use remembered::Remembered;
 #[inline(always)]
 pub fn capture(frames: &mut [usize]) -> usize {
     fast::capture(frames)
+}
+
+/// Like [`capture`], for stacks that are kept: a return address in a library that can be unloaded is replaced by a number that
+/// stands for the library and the offset in it, and has no other meaning later. The second highest bit of such a number is set,
+/// which no address has, and the highest is not. [`locate`] is its inverse.
+///
+/// All loads of one file are one library: those with the same path and build id, or without a build id one that was not written
+/// in between. Systems without rules have no such numbers.
+///
+/// Allocates and takes locks only where libraries that can be unloaded are on the stack.
+///
+/// ```
+/// let mut frames = [0; 32];
+/// let count = cuguard_stack::capture_frames(&mut frames);
+/// // No library that the program loaded itself is on the stack.
+/// assert!(frames[..count].iter().all(|frame| cuguard_stack::locate(*frame).is_none()));
+/// ```
+#[inline(always)]
+pub fn capture_frames(frames: &mut [usize]) -> usize {
+    fast::capture_frames(frames)
+}
+
+/// The frame of a return address: what [`capture_frames`] has in its place. The library must stay loaded during the call.
+///
+/// ```
+/// assert_eq!(cuguard_stack::frame_at(0x1000), 0x1000); // in no library
+/// ```
+#[must_use]
+pub fn frame_at(address: usize) -> usize {
+    let mut frame = [address];
+    fast::number(&mut frame);
+    frame[0]
+}
+
+/// The library of a frame that [`capture_frames`] has numbered, as it was loaded first, and the offset of the return address in
+/// it. `None` for a frame that is an address.
+///
+/// ```
+/// assert_eq!(cuguard_stack::locate(0x1000), None);
+/// ```
+#[must_use]
+pub fn locate(frame: usize) -> Option<(&'static Module, usize)> {
+    fast::locate(frame)
+}
+
+/// The return address of a frame, as it was when its library was loaded first.
+///
+/// ```
+/// assert_eq!(cuguard_stack::address(0x1000), 0x1000);
+/// ```
+#[must_use]
+pub fn address(frame: usize) -> usize {
+    locate(frame).map_or(frame, |(module, offset)| module.address(offset))
 }
 
 /// Like [`capture`], but always by `backtrace::trace`: for comparison.

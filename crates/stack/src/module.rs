@@ -5,9 +5,11 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 use crate::elf;
+use crate::fast;
 
 /// The program or a shared library.
 ///
@@ -27,10 +29,17 @@ pub struct Module {
     /// The build id that the linker wrote into the file. Empty where it wrote none.
     pub build_id: Vec<u8>,
     /// What the dynamic linker added to the addresses in the file.
-    base: usize,
+    pub(crate) base: usize,
     /// The addresses of the loaded segments.
-    ranges: Vec<Range<usize>>,
+    pub(crate) ranges: Vec<Range<usize>>,
+    /// Of the segments with code.
+    code: Vec<Range<usize>>,
+    /// The file as it was found first; of modules without a build id that [`locate`](crate::locate) returns.
+    pub(crate) stamp: Option<FileStamp>,
 }
+
+/// Tells a file from one that replaces it: its length, and when it was written.
+pub(crate) type FileStamp = (u64, SystemTime);
 
 impl Module {
     /// Whether the address is in this module.
@@ -58,6 +67,36 @@ impl Module {
     pub fn offset(&self, address: usize) -> usize {
         address.wrapping_sub(self.base)
     }
+
+    /// The inverse of [`offset`](Self::offset).
+    #[must_use]
+    pub fn address(&self, offset: usize) -> usize {
+        offset.wrapping_add(self.base)
+    }
+
+    /// Whether the program may unload it. `false` for the program, the libraries that it needs, libc and the module that this
+    /// crate is linked into; for all modules on systems without rules.
+    ///
+    /// ```
+    /// let modules = cuguard_stack::modules();
+    /// assert!(!modules.first().is_some_and(|program| program.is_unloadable()));
+    /// ```
+    #[must_use]
+    pub fn is_unloadable(&self) -> bool {
+        fast::is_unloadable(self.code.iter().cloned())
+    }
+
+    /// Whether the file at the path is the one that was loaded, as far as can be told without reading it: where there is no
+    /// build id, whether it was written since.
+    #[must_use]
+    pub fn is_same_file(&self) -> bool {
+        self.stamp.is_none() || self.stamp == self.file_stamp()
+    }
+
+    pub(crate) fn file_stamp(&self) -> Option<FileStamp> {
+        let file = self.path.metadata().ok()?;
+        Some((file.len(), file.modified().ok()?))
+    }
 }
 
 /// The modules that are loaded now. Empty on systems other than Linux with glibc.
@@ -78,6 +117,8 @@ pub fn modules() -> Vec<Module> {
             build_id: elf::build_id(info),
             base: info.dlpi_addr as usize,
             ranges: elf::segments(info).collect(),
+            code: elf::code(info).collect(),
+            stamp: None,
         });
         false
     });

@@ -1,13 +1,28 @@
 //! Replaces `fast` on systems without rules: every capture uses `backtrace`.
 
+use std::ops::Range;
+
 use crate::fallback;
 use crate::method::Method;
+use crate::module::Module;
 
 pub(crate) fn capture(frames: &mut [usize]) -> usize {
     fallback::trace(frames, None)
 }
 
 pub(crate) use self::capture as capture_with_backtrace;
+pub(crate) use self::capture as capture_frames;
+
+/// Frames stay addresses.
+pub(crate) fn number(_frames: &mut [usize]) {}
+
+pub(crate) fn locate(_frame: usize) -> Option<(&'static Module, usize)> {
+    None
+}
+
+pub(crate) fn is_unloadable(_code: impl Iterator<Item = Range<usize>>) -> bool {
+    false
+}
 
 pub(crate) fn capture_with_rules(_frames: &mut [usize]) -> Option<usize> {
     None

@@ -46,7 +46,7 @@ impl<T: Copy> Remembered<T> {
     }
 
     /// The value for the calling stack. If it is not remembered, `make` is called with the frames that
-    /// [`capture`](crate::capture) finds. Allocates only then.
+    /// [`capture_frames`](crate::capture_frames) finds. Allocates only then.
     // Inlined, so that the function that calls it is the innermost one.
     #[inline(always)]
     pub fn capture(&mut self, make: impl FnOnce(&[usize]) -> T) -> T {

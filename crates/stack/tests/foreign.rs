@@ -9,12 +9,13 @@
 
 mod common;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use common::{By, check, not_run, rules};
+use cuguard_stack::{capture_frames, locate};
 
 thread_local! {
     static WANTED: Cell<By> = const { Cell::new(By::Either) };
@@ -114,6 +115,88 @@ fn libraries_that_are_loaded_at_the_same_address() {
         reused += usize::from(before.replace(address) == Some(address));
     }
     assert!(reused > 10, "the libraries never lay at the same place");
+}
+
+thread_local! {
+    static NUMBERED: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Keeps the frames of the stack that are numbers.
+extern "C" fn keep_numbered() -> c_int {
+    let mut frames = [0; 64];
+    let count = capture_frames(&mut frames);
+    NUMBERED.with_borrow_mut(|kept| {
+        *kept = frames[..count].to_vec();
+        kept.retain(|frame| locate(*frame).is_some());
+    });
+    1
+}
+
+/// The frame of a library's function, and the address of that: loads it, calls it and unloads it.
+fn frame_of(library: &CStr) -> Option<(usize, usize)> {
+    // SAFETY: as in `load_and_call`.
+    unsafe {
+        let handle = libc::dlopen(library.as_ptr(), libc::RTLD_NOW);
+        if handle.is_null() {
+            return None;
+        }
+        let symbol = libc::dlsym(handle, c"enter".as_ptr());
+        let enter = std::mem::transmute::<*mut c_void, Entry>(symbol);
+        assert_eq!(enter(keep_numbered), 2);
+        assert_eq!(libc::dlclose(handle), 0);
+        let frames = NUMBERED.take();
+        assert_eq!(frames.len(), 1, "{frames:x?}");
+        Some((frames[0], symbol as usize))
+    }
+}
+
+/// A frame stands for the file and the offset, wherever it is loaded and whatever was loaded there before.
+#[test]
+fn frames_of_libraries_that_are_unloaded() {
+    if rules() != By::Rules {
+        return not_run("there are no rules");
+    }
+    let folder = Folder::new("cuguard-stack-unloaded");
+    let Some(small) = folder.library("small", 24, &[]) else {
+        return not_run("there is no C compiler");
+    };
+    let bare = folder.library("bare", 24, &["-Wl,--build-id=none"]);
+    let bare = bare.expect("a library");
+    let Some((first, first_address)) = frame_of(&small) else {
+        return not_run("this program cannot load libraries");
+    };
+    let other = frame_of(&bare).expect("a library");
+    assert_ne!(first, other.0);
+    assert_eq!(frame_of(&small).expect("a library").0, first);
+    assert_eq!(frame_of(&bare).expect("a library").0, other.0);
+    // Somewhere else: what is mapped where it was keeps it from there.
+    let page = std::ptr::with_exposed_provenance_mut(first_address & !4095);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: replaces no mapping.
+    let mapped = unsafe { libc::mmap(page, 4096, libc::PROT_NONE, flags, -1, 0) };
+    let (again, address) = frame_of(&small).expect("a library");
+    assert_eq!(again, first);
+    // Another test of this process may have loaded a library there.
+    if mapped == page {
+        assert_ne!(address, first_address);
+        // SAFETY: mapped above, and not in use.
+        unsafe { libc::munmap(mapped, 4096) };
+    }
+    // Files that were written anew: with a build id of their own, and without one.
+    for (name, flags, before) in [
+        ("small", &[][..], first),
+        ("bare", &["-Wl,--build-id=none"][..], other.0),
+    ] {
+        let anew = folder.library(name, 4000, flags).expect("a library");
+        let (frame, _) = frame_of(&anew).expect("a library");
+        assert_ne!(frame, before, "{name}");
+        for (frame, same) in [(frame, true), (before, name == "small")] {
+            let (module, offset) = locate(frame).expect("a module");
+            assert!(module.path.ends_with(name) && offset < 0x10000);
+            // What has a build id is told apart by that.
+            assert_eq!(module.is_same_file(), same, "{name}");
+        }
+    }
 }
 
 #[test]

@@ -27,7 +27,7 @@ use cuguard_report::ForeignFrame;
 use self::api::{Api, Owned};
 pub(crate) use self::at_exit::call_at_exit;
 pub(crate) use self::table::resolve;
-use crate::modules::module_range;
+use crate::modules::module_frames;
 
 static OFF: AtomicBool = AtomicBool::new(false);
 
@@ -50,7 +50,7 @@ pub(crate) fn is_present(calls: u32) -> bool {
 }
 
 /// Fills `frames` with the calling thread's Python frames, innermost first, as numbers for [`resolve`]. Returns the
-/// addresses of the interpreter, and how many frames there are. `None` where there are none.
+/// native frames of the interpreter, and how many frames there are. `None` where there are none.
 pub(crate) fn frames(frames: &mut [usize]) -> Option<(Range<usize>, usize)> {
     if OFF.load(Relaxed) {
         return None;
@@ -62,7 +62,7 @@ pub(crate) fn frames(frames: &mut [usize]) -> Option<(Range<usize>, usize)> {
         false => unlocked::fill(api, frames),
     };
     static INTERPRETER: OnceLock<Range<usize>> = OnceLock::new();
-    let range = INTERPRETER.get_or_init(|| module_range(api.code));
+    let range = INTERPRETER.get_or_init(|| module_frames(api.code));
     (count != 0).then(|| (range.clone(), count))
 }
 

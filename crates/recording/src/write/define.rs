@@ -19,6 +19,8 @@ struct Inner {
     modules: Vec<Module>,
     /// How often modules were loaded or unloaded until then.
     changes: u64,
+    /// Libraries that can be unloaded and are written, by the number of their first byte.
+    libraries: HashSet<u64>,
     /// Frames of interpreters that are written.
     foreign: HashSet<u64>,
     /// Names whose number is too large for a bit: threads without a name.
@@ -94,6 +96,7 @@ impl Definer {
             !foreign.iter().any(same)
         };
         let native: Vec<u64> = frames.iter().filter(is_native).copied().collect();
+        let libraries: Vec<Module> = native.iter().filter_map(|frame| library(*frame)).collect();
         let loaded = match native.is_empty() {
             true => None,
             false => self.changed_modules(),
@@ -102,6 +105,11 @@ impl Definer {
         let mut inner = self.lock();
         if let Some(loaded) = loaded {
             inner.set_modules(file, loaded)?;
+        }
+        for library in libraries {
+            if inner.libraries.insert(library.bias) {
+                inner.write(file, &Definition::Module(library))?;
+            }
         }
         if self.keep_addresses {
             inner.addresses.extend(&native);
@@ -262,6 +270,25 @@ fn foreign(address: u64) -> Option<Definition> {
     })
 }
 
+/// The library of a frame, if it can be unloaded. In a recording it is at the numbers that stand for its frames, where no other
+/// module is, whatever was loaded at its addresses before or later.
+fn library(frame: u64) -> Option<Module> {
+    let (module, offset) = cuguard_stack::locate(frame as usize)?;
+    let bias = frame - offset as u64;
+    let moved = |address: usize| bias + module.offset(address) as u64;
+    Some(Module {
+        path: module.path.to_string_lossy().into_owned(),
+        build_id: hexadecimal(&module.build_id),
+        start: moved(module.range().start),
+        end: moved(module.range().end),
+        bias,
+    })
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 /// A library that was loaded as `./libx.so` is looked for from another folder later.
 fn absolute(path: &Path) -> Cow<'_, Path> {
     // The kernel's own library has a name and no file.
@@ -272,11 +299,12 @@ fn absolute(path: &Path) -> Cow<'_, Path> {
     }
 }
 
+/// Those that have frames with addresses.
 fn loaded_modules() -> Vec<Module> {
     let modules = cuguard_stack::modules();
-    let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     modules
         .iter()
+        .filter(|module| !module.is_unloadable())
         .map(|module| Module {
             path: absolute(&module.path).to_string_lossy().into_owned(),
             build_id: hexadecimal(&module.build_id),

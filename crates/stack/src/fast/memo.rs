@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use super::arch::jump_with_registers;
 use super::rule::Frame;
-use super::{METHOD, RULES, bounds, find, modules, table, walk};
+use super::{METHOD, RULES, Seen, bounds, find, modules, note_module, number, table, walk};
 
 /// Stacks are looked for by their stack pointer, among so many. A function that calls from several lines has one for each.
 const WAYS: usize = 8;
@@ -129,14 +129,18 @@ impl Memory {
     #[cold]
     #[inline(never)]
     unsafe fn capture(&mut self, start: Frame) -> usize {
+        let mut seen = Seen::default();
         // SAFETY: as the caller ensures.
-        let count = unsafe { walk(&mut self.frames, start) };
+        let count = unsafe { walk(&mut self.frames, start, &mut seen) };
         // The walk decides an undecided method.
         let by_rules = METHOD.load(Ordering::Acquire) == RULES;
         self.last = (by_rules && self.is_seen(start, count))
             // SAFETY: as the caller ensures.
             .then(|| unsafe { note(&self.frames[..count], self.depth(), start) })
             .flatten();
+        if seen.unloadable {
+            number(&mut self.frames[..count]);
+        }
         count
     }
 }
@@ -231,7 +235,7 @@ enum Origin {
 unsafe fn note(frames: &[usize], len: usize, start: Frame) -> Option<Memo> {
     let high = bounds::top(start.sp)?;
     let mut words = Vec::with_capacity(frames.len() + 4);
-    let (mut uses_fp, mut unloadable, mut refreshed) = (false, false, false);
+    let (mut uses_fp, mut seen) = (false, Seen::default());
     let mut origin = Origin::Start;
     let mut frame = start;
     // The last of as many frames as were wanted needs no rule.
@@ -244,8 +248,7 @@ unsafe fn note(frames: &[usize], len: usize, start: Frame) -> Option<Memo> {
         if frame.ra != *frames.get(at).unwrap_or(&0) {
             return None;
         }
-        let rule = table::first(frame.ra).unwrap_or_else(|| find(frame.ra, &mut refreshed));
-        unloadable |= rule.is_unloadable();
+        let rule = table::first(frame.ra).unwrap_or_else(|| find(frame.ra, &mut seen));
         // SAFETY: as in `by_rules`.
         let Some(caller) = (unsafe { rule.apply(frame, high) }) else {
             // The end, or else a stack that `backtrace` captured.
@@ -272,7 +275,10 @@ unsafe fn note(frames: &[usize], len: usize, start: Frame) -> Option<Memo> {
         }
         frame = caller;
     }
-    let unloaded = match unloadable {
+    if steps != usize::MAX {
+        note_module(frame.ra, &mut seen);
+    }
+    let unloaded = match seen.unloadable {
         true => Some(modules::unloaded()?),
         false => None,
     };

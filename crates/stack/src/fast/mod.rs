@@ -3,6 +3,7 @@
 mod arch;
 mod bounds;
 mod cfi;
+mod loads;
 mod memo;
 mod modules;
 mod needed;
@@ -13,6 +14,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use self::arch::{entry, jump_with_registers};
+pub(crate) use self::loads::{is_unloadable, locate, number};
 pub(crate) use self::memo::{MOST, Memory, recall};
 use self::rule::{Frame, Rule};
 use crate::fallback;
@@ -36,7 +38,8 @@ thread_local! {
     static DECIDING: Cell<bool> = const { Cell::new(false) };
 }
 
-entry!(enter, walk);
+entry!(enter, walk_addresses);
+entry!(enter_numbered, walk_numbered);
 entry!(enter_with_backtrace, walk_with_backtrace);
 entry!(enter_with_rules, walk_with_rules);
 
@@ -45,6 +48,13 @@ entry!(enter_with_rules, walk_with_rules);
 pub(crate) fn capture(frames: &mut [usize]) -> usize {
     // SAFETY: pointer and length are those of a slice.
     unsafe { enter(frames.as_mut_ptr(), frames.len()) }
+}
+
+/// See [`crate::capture_frames`].
+#[inline(always)]
+pub(crate) fn capture_frames(frames: &mut [usize]) -> usize {
+    // SAFETY: pointer and length are those of a slice.
+    unsafe { enter_numbered(frames.as_mut_ptr(), frames.len()) }
 }
 
 /// See [`crate::capture_with_backtrace`].
@@ -77,6 +87,15 @@ pub(crate) fn method() -> Method {
 /// What [`walk_with_rules`] returns for a stack that the rules do not cover.
 const NO_RULES: usize = usize::MAX;
 
+/// Which modules the frames of a walk are in.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    /// Whether some may be in no permanent module.
+    unloadable: bool,
+    /// Whether the walk has checked for unloaded modules already.
+    refreshed: bool,
+}
+
 /// Fills `frames` with the stack of the function that continues with the registers of `start`.
 ///
 /// # Safety
@@ -84,27 +103,68 @@ const NO_RULES: usize = usize::MAX;
 /// `start` must be the registers of a function that has called and has not yet returned, on the
 /// calling thread.
 #[inline(always)]
-unsafe fn walk(frames: &mut [usize], start: Frame) -> usize {
+unsafe fn walk(frames: &mut [usize], start: Frame, seen: &mut Seen) -> usize {
     // SAFETY: as the caller ensures.
-    match unsafe { walk_with_rules(frames, start) } {
-        NO_RULES => fallback::trace(frames, Some(start.ra)),
-        count => count,
+    match unsafe { try_rules(frames, start, seen) } {
+        Some(count) => count,
+        None => {
+            seen.unloadable = true;
+            fallback::trace(frames, Some(start.ra))
+        }
     }
 }
 
-/// The same, or [`NO_RULES`].
+/// The same by rules, if they cover the stack.
+///
+/// # Safety
+///
+/// As in [`walk`].
+#[inline(always)]
+unsafe fn try_rules(frames: &mut [usize], start: Frame, seen: &mut Seen) -> Option<usize> {
+    // Acquire: a thread that reads the decision also sees the permanent modules.
+    if METHOD.load(Ordering::Acquire) != RULES && !decide(start) {
+        return None;
+    }
+    // SAFETY: as the caller ensures.
+    unsafe { by_rules(frames, start, seen) }
+}
+
+/// The walk of [`capture`].
+///
+/// # Safety
+///
+/// As in [`walk`].
+#[inline(always)]
+unsafe fn walk_addresses(frames: &mut [usize], start: Frame) -> usize {
+    // SAFETY: as the caller ensures.
+    unsafe { walk(frames, start, &mut Seen::default()) }
+}
+
+/// The walk of [`capture_frames`].
+///
+/// # Safety
+///
+/// As in [`walk`].
+#[inline(always)]
+unsafe fn walk_numbered(frames: &mut [usize], start: Frame) -> usize {
+    let mut seen = Seen::default();
+    // SAFETY: as the caller ensures.
+    let count = unsafe { walk(frames, start, &mut seen) };
+    if seen.unloadable {
+        number(&mut frames[..count]);
+    }
+    count
+}
+
+/// The walk of [`capture_with_rules`]: the number of frames, or [`NO_RULES`].
 ///
 /// # Safety
 ///
 /// As in [`walk`].
 #[inline(always)]
 unsafe fn walk_with_rules(frames: &mut [usize], start: Frame) -> usize {
-    // Acquire: a thread that reads the decision also sees the permanent modules.
-    if METHOD.load(Ordering::Acquire) != RULES && !decide(start) {
-        return NO_RULES;
-    }
     // SAFETY: as the caller ensures.
-    unsafe { by_rules(frames, start) }.unwrap_or(NO_RULES)
+    unsafe { try_rules(frames, start, &mut Seen::default()) }.unwrap_or(NO_RULES)
 }
 
 /// The same, always by `backtrace`.
@@ -122,7 +182,7 @@ unsafe fn walk_with_backtrace(frames: &mut [usize], start: Frame) -> usize {
 ///
 /// As in [`walk`].
 #[inline(always)]
-unsafe fn by_rules(frames: &mut [usize], start: Frame) -> Option<usize> {
+unsafe fn by_rules(frames: &mut [usize], start: Frame, seen: &mut Seen) -> Option<usize> {
     let high = bounds::top(start.sp)?;
     let len = frames.len();
     let mut places = frames.iter_mut();
@@ -130,18 +190,20 @@ unsafe fn by_rules(frames: &mut [usize], start: Frame) -> Option<usize> {
         Some(place) => place,
         None => return Some(0),
     };
-    let mut refreshed = false;
     let mut frame = start;
     loop {
         *place = frame.ra;
         // The last frame needs no rule.
         place = match places.next() {
             Some(place) => place,
-            None => return Some(len - usize::from(frame.ra == 0)),
+            None => {
+                note_module(frame.ra, seen);
+                return Some(len - usize::from(frame.ra == 0));
+            }
         };
         let rule = match table::first(frame.ra) {
             Some(rule) => rule,
-            None => find(frame.ra, &mut refreshed),
+            None => find(frame.ra, seen),
         };
         // SAFETY: the stack is readable from the margin below the start up to `high`, and `sp` only
         // grows from there.
@@ -157,16 +219,30 @@ unsafe fn by_rules(frames: &mut [usize], start: Frame) -> Option<usize> {
     }
 }
 
-/// The rule for a return address that the table's first array does not have. `refreshed` is whether this
-/// walk has checked for unloaded modules already.
+/// Notes the module of a frame that needs no rule.
+#[inline(always)]
+fn note_module(ra: usize, seen: &mut Seen) {
+    // Only permanent code is in the first array.
+    if table::first(ra).is_none() {
+        find(ra, seen);
+    }
+}
+
+/// The rule for a return address that the table's first array does not have.
 #[cold]
 #[inline(never)]
-fn find(ra: usize, refreshed: &mut bool) -> Rule {
+fn find(ra: usize, seen: &mut Seen) -> Rule {
+    let rule = known_or_new(ra, seen);
+    seen.unloadable |= rule.is_unloadable();
+    rule
+}
+
+fn known_or_new(ra: usize, seen: &mut Seen) -> Rule {
     let found = table::second(ra).and_then(|rule| {
         if !rule.is_unloadable() {
             return Some(rule);
         }
-        if !std::mem::replace(refreshed, true) {
+        if !std::mem::replace(&mut seen.refreshed, true) {
             table::refresh();
         }
         // Once more: the rule found above may be from before a module was unloaded.
@@ -176,6 +252,7 @@ fn find(ra: usize, refreshed: &mut bool) -> Rule {
         return rule;
     }
     if bounds::remaining() < MIN_STACK {
+        seen.unloadable = true;
         return Rule::NONE;
     }
     let rule = cfi::rule(ra);
@@ -198,7 +275,7 @@ fn decide(start: Frame) -> bool {
     modules::record_permanent();
     let (mut a, mut b) = ([0; COMPARED], [0; COMPARED]);
     // SAFETY: `start` has the registers of the caller of this crate.
-    if let Some(count) = unsafe { by_rules(&mut a, start) } {
+    if let Some(count) = unsafe { by_rules(&mut a, start, &mut Seen::default()) } {
         let expected = fallback::trace(&mut b, Some(start.ra));
         let equal = count == expected && a == b;
         let choice = if equal { RULES } else { BACKTRACE };

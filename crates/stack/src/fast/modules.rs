@@ -2,6 +2,7 @@
 //! unloaded.
 
 use std::ops::Range;
+use std::sync::Once;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::needed;
@@ -39,6 +40,12 @@ pub(super) fn record_permanent() {
         record(found);
     }
     needed::each_needed(|info| code(info).for_each(&mut record));
+}
+
+/// Records the permanent code, where no capture has.
+pub(super) fn record_permanent_once() {
+    static RECORDED: Once = Once::new();
+    RECORDED.call_once(record_permanent);
 }
 
 /// Whether this address is in permanent code.

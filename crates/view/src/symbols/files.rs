@@ -1,12 +1,12 @@
 //! The files of a module: those with its build id, wherever they are.
 
 use std::collections::HashMap;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cuguard_recording::Module;
-use object::read::{Object, ReadCache};
+use cuguard_report::symbol_file::build_id;
 
 use crate::resolver::file_name;
 
@@ -194,16 +194,6 @@ fn by_build_id(root: &Path, id: &str) -> impl Iterator<Item = PathBuf> + use<> {
         folder.join(format!("{rest}.debug"))
     });
     file.filter(|file| file.is_file()).into_iter()
-}
-
-/// The build id of a file in hexadecimal, empty where it has none. `None` for what is no program or library.
-///
-/// Reads headers and notes alone: a library may have gigabytes.
-pub(super) fn build_id(path: &Path) -> Option<String> {
-    let cache = ReadCache::new(File::open(path).ok()?);
-    let file = object::File::parse(&cache).ok()?;
-    let id = file.build_id().ok()?.unwrap_or_default();
-    Some(id.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 #[cfg(test)]

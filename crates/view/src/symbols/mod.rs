@@ -12,7 +12,6 @@
 
 mod files;
 mod modules;
-mod names;
 mod stack;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,6 +19,7 @@ use std::path::PathBuf;
 
 use addr2line::Loader;
 use cuguard_recording::{Embedded, Frame as RecordedFrame, Module, Recording, Stack};
+use cuguard_report::symbol_file::{Name, are_better, have_lines, names_at};
 use cuguard_report::{FrameClass, FrameNames};
 
 pub(crate) use self::stack::shown;
@@ -27,7 +27,6 @@ pub use self::stack::{call_site, foreign_frame};
 
 use self::files::Files;
 use self::modules::Place;
-use self::names::Name;
 use crate::resolver::{Resolver, file_name};
 use crate::run::Frame;
 
@@ -131,14 +130,14 @@ impl Symbols {
                 }
             };
             for ((address, _), names) in &mut names {
-                if !names::have_lines(names) {
-                    let found = names::at(&loader, probe(module, *address));
-                    if names::are_better(&found, names) {
+                if !have_lines(names) {
+                    let found = names_at(&loader, probe(module, *address));
+                    if are_better(&found, names) {
                         *names = found;
                     }
                 }
             }
-            if names.iter().all(|(_, names)| names::have_lines(names)) {
+            if names.iter().all(|(_, names)| have_lines(names)) {
                 break;
             }
         }
@@ -189,6 +188,7 @@ fn names_of(embedded: &Embedded) -> Vec<Name> {
         function: Some(function.clone()).filter(|function| !function.is_empty()),
         file: site.as_ref().map(|site| site.file.clone()),
         line: site.as_ref().map_or(0, |site| site.line),
+        column: 0,
     };
     functions.map(name).collect()
 }

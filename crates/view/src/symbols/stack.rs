@@ -148,8 +148,8 @@ mod tests {
     use crate::resolver::Resolver;
     use crate::run::Frame;
     use crate::symbols::frames;
-    use crate::symbols::names::Name;
     use cuguard_recording::Module;
+    use cuguard_report::symbol_file::Name;
 
     /// `libfoo.so!name`, or a name of the program. Addresses are indices.
     struct Known<'a>(&'a [&'a str]);
