@@ -51,6 +51,8 @@ mod threads;
 
 pub use client::{AskError, ask, ask_others, ask_within, processes};
 pub use protocol::{Format, Request};
+#[doc(hidden)]
+pub use protocol::{parse_reply, parse_request};
 pub use running::{is_running, request_report};
 pub use server::{Options, start, stop};
 pub use signal::number;

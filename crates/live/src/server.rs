@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use cuguard_sync::own_thread;
 
 use crate::credentials::credentials;
-use crate::protocol::{LONGEST, Request};
+use crate::protocol::{LONGEST, Request, parse_request};
 use crate::running::{LISTENER, OWNER, WAKE, WOKEN, in_child, is_running, own_process};
 use crate::{Source, client, folder, signal, threads};
 
@@ -304,8 +304,7 @@ fn read_request(stream: &mut UnixStream) -> io::Result<Option<Request>> {
             read => length += read,
         }
     }
-    let text = line[..length].strip_suffix(b"\n").unwrap_or_default();
-    Ok(str::from_utf8(text).ok().and_then(Request::parse))
+    Ok(parse_request(&line[..length]))
 }
 
 /// Writes all of it. The signal for a closed connection is blocked on this thread.

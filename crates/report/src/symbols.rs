@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::rc::Rc;
 
-use backtrace::SymbolName;
 use cuguard_stack::Module;
 
+use crate::demangle::demangle;
 use crate::foreign::{self, is_foreign};
 
 /// A function at an address. Inlined functions have the same address.
@@ -162,26 +162,15 @@ fn resolve_foreign(number: usize) -> Rc<[Rc<Symbol>]> {
     [Rc::new(symbol)].into()
 }
 
-/// The name of a function, demangled and without the hash at the end. The name of a C function is what it is: read as a
-/// mangled type, `w` would be `wchar_t`.
-fn function_name(name: &SymbolName<'_>) -> String {
-    let raw = name.as_bytes();
-    match ["_Z", "_R", "__Z"]
-        .iter()
-        .any(|prefix| raw.starts_with(prefix.as_bytes()))
-    {
-        true => format!("{name:#}"),
-        false => String::from_utf8_lossy(raw).into_owned(),
-    }
-}
-
 /// At least one symbol: an address without a name is a frame too.
 fn resolve(address: usize) -> Rc<[Rc<Symbol>]> {
     let mut symbols = Vec::new();
     // `resolve` expects a return address, and looks up the byte before.
     backtrace::resolve(address as *mut c_void, |symbol| {
         symbols.push(Rc::new(Symbol {
-            function: symbol.name().map(|name| function_name(&name)),
+            function: symbol
+                .name()
+                .map(|name| demangle(&String::from_utf8_lossy(name.as_bytes()))),
             file: symbol
                 .filename()
                 .map(|file| file.to_string_lossy().into_owned()),
@@ -197,25 +186,7 @@ fn resolve(address: usize) -> Rc<[Rc<Symbol>]> {
 
 #[cfg(test)]
 mod tests {
-    use backtrace::SymbolName;
-
-    use super::{Symbol, Symbols, function_name};
-
-    #[test]
-    fn only_mangled_names_are_demangled() {
-        let names = [
-            ("w", "w"),
-            ("main", "main"),
-            ("_Z4leakPKc", "leak(char const*)"),
-            (
-                "_ZN4core3fmt5Write9write_str17h0123456789abcdefE",
-                "core::fmt::Write::write_str",
-            ),
-        ];
-        for (raw, expected) in names {
-            assert_eq!(function_name(&SymbolName::new(raw.as_bytes())), expected);
-        }
-    }
+    use super::{Symbol, Symbols};
 
     #[test]
     fn a_function_is_found_by_a_return_address_within_it() {

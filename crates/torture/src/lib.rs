@@ -14,11 +14,14 @@
 //!
 //! Programs over the pool of cuguard are their own: [`PoolProgram`], [`run_pool`].
 //!
+//! What the fuzzer calls is in [`fuzz`].
+//!
 //! Layers, from the top down: `run` (a program from begin to end), `actions` with `make`, `raw`, `scope`,
 //! `kernel`, `host_function` and `spare` (the steps), `world` (the state), `model` and `report` (what must
 //! be), then plain data.
 
 mod actions;
+pub mod fuzz;
 mod guard;
 mod host_function;
 mod kernel;

@@ -1,6 +1,7 @@
 //! The functions at an address of a file: inlined ones first.
 
-use addr2line::{Loader, demangle_auto};
+use addr2line::Loader;
+use cuguard_report::demangle;
 
 /// A function and the line that runs, as far as the file has them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,38 +58,9 @@ pub(super) fn are_better(these: &[Name], those: &[Name]) -> bool {
     score(these) > score(those)
 }
 
-/// Without the hash of Rust names. The name of a C function is what it is: read as a mangled type, `w` would be `wchar_t`.
-fn demangle(name: &str) -> String {
-    // A version follows in the tables of shared libraries: `cuInit@@CUDA_12`.
-    match ["_Z", "_R", "__Z"]
-        .iter()
-        .any(|prefix| name.starts_with(prefix))
-    {
-        true => demangle_auto(name.into(), None).into_owned(),
-        false => name.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{Name, are_better, demangle};
-
-    #[test]
-    fn rust_and_c_plus_plus_are_demangled_and_c_is_not() {
-        for (raw, expected) in [
-            ("w", "w"),
-            ("main", "main"),
-            ("_Z4leakPKc", "leak(char const*)"),
-            ("_ZN5model4loadEi", "model::load(int)"),
-            (
-                "_ZN4core3fmt5Write9write_str17h0123456789abcdefE",
-                "core::fmt::Write::write_str",
-            ),
-            ("_RNvC6_123foo3bar", "123foo::bar"),
-        ] {
-            assert_eq!(demangle(raw), expected);
-        }
-    }
+    use super::{Name, are_better};
 
     #[test]
     fn lines_are_better_than_names_and_names_than_nothing() {
