@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -290,7 +291,7 @@ fn ask_one(
             };
         }
     };
-    let peer = credentials(&stream).map_err(failed)?;
+    let peer = credentials(stream.as_raw_fd()).map_err(failed)?;
     if peer.uid != user || u32::try_from(peer.pid) != Ok(process) {
         return Ok(None);
     }
@@ -351,7 +352,7 @@ pub(crate) fn request_from_others(own: &Path) {
             continue;
         }
         if let Ok(stream) = UnixStream::connect(&socket)
-            && credentials(&stream)
+            && credentials(stream.as_raw_fd())
                 .is_ok_and(|peer| u32::try_from(peer.pid) == Ok(std::process::id()))
         {
             let _ = exchange(stream, Request::Report, OTHERS);
