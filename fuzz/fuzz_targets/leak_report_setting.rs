@@ -2,4 +2,4 @@
 
 #![no_main]
 
-cuguard_fuzz::target!(cuguard_torture::setting);
+cuguard_fuzz::target!(cuguard_torture::fuzz::setting);

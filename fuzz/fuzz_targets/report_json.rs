@@ -2,4 +2,4 @@
 
 #![no_main]
 
-cuguard_fuzz::target!(cuguard_torture::report_json);
+cuguard_fuzz::target!(cuguard_torture::fuzz::report_json);

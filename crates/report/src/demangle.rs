@@ -5,8 +5,8 @@ use std::fmt::{self, Write};
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-/// The most bytes of a demangled name; longer names are cut. Names of generic code are long: some kilobytes are seen in practice.
-const LONGEST: usize = 16 << 10;
+/// The most bytes of a demangled name; longer names are cut. Nobody reads more.
+const LONGEST: usize = 4 << 10;
 
 /// A longer symbol is shown as it is, and cut: to parse it takes a hundred times its memory.
 const LONGEST_SYMBOL: usize = 64 << 10;
@@ -14,7 +14,7 @@ const LONGEST_SYMBOL: usize = 64 << 10;
 /// The prefixes of mangled names. The name of a C function is what it is: read as a mangled type, `w` would be `wchar_t`.
 const PREFIXES: [&str; 3] = ["_Z", "_R", "__Z"];
 
-/// The name behind a symbol of Rust or C++: without the hash at the end of Rust's, and at most 16 KiB of it. Other symbols are
+/// The name behind a symbol of Rust or C++: without the hash at the end of Rust's, and at most 4 KiB of it. Other symbols are
 /// returned as they are.
 ///
 /// ```

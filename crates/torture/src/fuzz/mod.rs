@@ -4,7 +4,7 @@
 //! a few bytes of another program must not use up this one's memory. That needs the allocator [`Counting`], which the fuzzer
 //! and the tests install.
 //!
-//! - `code`: PTX, cubins, fatbins. `recording`: recordings, whole and damaged. `text`: settings and suppressions.
+//! - `code`: PTX, cubins, fatbins. `report`: `LEAK_REPORT`, and the JSON of reports. `recording`: recordings, whole and damaged. `text`: settings and suppressions.
 //!   `protocol`: the socket of a live process. `symbols`: names, symbol tables, an interpreter's memory. `pool`: operations of
 //!   a pool against its model.
 //!
@@ -15,6 +15,7 @@ mod code;
 mod pool;
 mod protocol;
 mod recording;
+mod report;
 mod symbols;
 mod text;
 
@@ -23,6 +24,7 @@ pub use code::{cubin, fatbin, ptx};
 pub use pool::pool_sequence;
 pub use protocol::{live_reply, live_request};
 pub use recording::{recording_file, recording_flips};
+pub use report::{report_json, setting};
 pub use symbols::{elf_variables, python_frames, symbol_name};
 pub use text::{sim_setting, suppressions};
 
@@ -34,7 +36,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("cubin", cubin),
     ("elf_variables", elf_variables),
     ("fatbin", fatbin),
-    ("leak_report_setting", crate::setting),
+    ("leak_report_setting", setting),
     ("live_reply", live_reply),
     ("live_request", live_request),
     ("pool_sequence", pool_sequence),
@@ -42,7 +44,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("python_frames", python_frames),
     ("recording_file", recording_file),
     ("recording_flips", recording_flips),
-    ("report_json", crate::report_json),
+    ("report_json", report_json),
     ("sim_setting", sim_setting),
     ("suppressions", suppressions),
     ("symbol_name", symbol_name),

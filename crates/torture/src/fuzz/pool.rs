@@ -21,7 +21,7 @@ use model::Model;
 const STREAMS: u64 = 3;
 
 /// The most operations of a program.
-const MOST: usize = 48;
+const MOST: usize = 24;
 
 /// Bytes as operations of a pool.
 ///
@@ -29,7 +29,7 @@ const MOST: usize = 48;
 ///
 /// Where the pool differs from its model, or memory is not bounded.
 pub fn pool_sequence(bytes: &[u8]) {
-    // Records and tags for a card of 64 MiB, in tables that double. The input has only the operations.
+    // Records and tags for a card of 32 MiB, in tables that double. The input has only the operations.
     bounded(bytes.len(), 64 << 10, 4 << 20, || {
         // Ends where the bytes end.
         let _ = run(&mut Unstructured::new(bytes));
@@ -39,15 +39,15 @@ pub fn pool_sequence(bytes: &[u8]) {
 fn run(bytes: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     let begin: u8 = bytes.arbitrary()?;
     let settings = Settings {
-        limit: if begin & 1 != 0 { 24 * MIB } else { u64::MAX },
+        limit: if begin & 1 != 0 { 12 * MIB } else { u64::MAX },
         keep: if begin & 2 != 0 { 4 * MIB } else { 0 },
         share_tails: begin & 4 == 0,
         merge: begin & 12 != 12,
         ..Settings::default()
     };
-    let mut model = Model::new(64 * MIB, settings);
+    let mut model = Model::new(32 * MIB, settings);
     if begin & 16 != 0 {
-        model.fake.limit_reservations(16 * MIB);
+        model.fake.limit_reservations(8 * MIB);
     }
     let mut clock = Instant::now();
     for _ in 0..MOST {
@@ -68,15 +68,16 @@ fn run(bytes: &mut Unstructured<'_>) -> arbitrary::Result<()> {
     Ok(())
 }
 
-/// A size: of a slot, of a window, or of some pages.
+/// A size: of a slot, of a window, or of some pages. Slots are of 16 KiB and more, as a page of smaller ones has thousands, which
+/// takes a millisecond.
 fn size(bytes: &mut Unstructured<'_>) -> arbitrary::Result<u64> {
-    let number: u16 = bytes.arbitrary()?;
+    let number: u8 = bytes.arbitrary()?;
     let value = u64::from(number >> 2) + 1;
     Ok(match number & 3 {
-        0 => value % (4 * KIB) + 1,
-        1 => value * 16,
-        2 => 256 * KIB + value * 128,
-        _ => value * KIB,
+        0 => 8 * KIB + value * 600,
+        1 => value * 4 * KIB,
+        2 => 256 * KIB + value * 30 * KIB,
+        _ => value * 64 * KIB,
     })
 }
 

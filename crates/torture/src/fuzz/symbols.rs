@@ -14,21 +14,27 @@ mod variables;
 #[path = "../../../audit/src/python/walk.rs"]
 mod walk;
 
-/// Any bytes as a symbol, and with the prefixes of C++ and of Rust.
+/// Any bytes as a symbol; by the first of them, behind a prefix of C++ or of Rust.
 ///
 /// # Panics
 ///
-/// Where a name is longer than 16 KiB and its sign for that, or memory is not bounded.
+/// Where a name is longer than 4 KiB and its sign for that, or memory is not bounded.
 pub fn symbol_name(bytes: &[u8]) {
-    let text = String::from_utf8_lossy(bytes);
-    for prefix in ["", "_Z", "_ZN", "_R"] {
-        let symbol = format!("{prefix}{text}");
-        // The parts of a C++ symbol are structures of a few hundred bytes.
-        let name = bounded(symbol.len(), 1024, 64 << 10, || demangle(&symbol));
-        assert!(name.len() <= (16 << 10) + 3);
-        if bytes.is_empty() {
-            assert_eq!(name, prefix);
-        }
+    let Some((first, rest)) = bytes.split_first() else {
+        assert_eq!(demangle(""), "");
+        return;
+    };
+    let text = match first {
+        b'Z' => format!("_Z{}", String::from_utf8_lossy(rest)),
+        b'N' => format!("_ZN{}", String::from_utf8_lossy(rest)),
+        b'R' => format!("_R{}", String::from_utf8_lossy(rest)),
+        _ => String::from_utf8_lossy(bytes).into_owned(),
+    };
+    // The parts of a C++ symbol are structures of a few hundred bytes.
+    let name = bounded(text.len(), 1024, 16 << 10, || demangle(&text));
+    assert!(name.len() <= (4 << 10) + 3);
+    if !text.starts_with('_') && text.len() <= 4 << 10 {
+        assert_eq!(name, text);
     }
 }
 
