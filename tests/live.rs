@@ -1,8 +1,9 @@
 //! Reports of a running program that uses the crate: by request, by signal, and what neither may change. Each test starts a child,
 //! which is this test program.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
@@ -92,6 +93,9 @@ fn child() {
         say_ready();
         return;
     }
+    if role == "served" {
+        return served(&context);
+    }
     let busy = AtomicBool::new(role == "busy");
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -109,6 +113,59 @@ fn child() {
         println!("\nhandled");
     }
     drop(labelled);
+}
+
+/// The soft limit of descriptors of the child `served`.
+const DESCRIPTORS: usize = 128;
+
+/// A program that works while its socket is asked: its own files open, and its allocations succeed. Each line on standard input is a
+/// command.
+fn served(context: &Context) {
+    let limit = libc::rlimit {
+        rlim_cur: DESCRIPTORS as u64,
+        rlim_max: DESCRIPTORS as u64,
+    };
+    // SAFETY: a structure that is read.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    // As in a program that is not written in Rust: a closed connection must not end it.
+    // SAFETY: the default disposition.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+    // A report of half a megabyte: more than a connection buffers.
+    let many: Vec<_> = (0..400)
+        .map(|number| {
+            let buffer = DeviceBuffer::<u8>::zeroed(context, 16).unwrap();
+            buffer.named(&format!("{number:08} {}", "x".repeat(1000)))
+        })
+        .collect();
+    let (works, ended) = (AtomicU32::new(0), AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                drop(DeviceBuffer::<u8>::zeroed(context, 4096).unwrap());
+                works.fetch_add(1, Ordering::Relaxed);
+                thread::yield_now();
+            }
+        });
+        let open = || fs::File::open("/dev/null");
+        say_ready();
+        let mut files = Vec::new();
+        for command in std::io::stdin().lines() {
+            match &*command.unwrap() {
+                // All descriptors.
+                "exhaust" => files.extend(std::iter::from_fn(|| open().ok())),
+                // All but two, of which it uses one.
+                "nearly" => {
+                    files.extend(std::iter::from_fn(|| open().ok()));
+                    files.truncate(files.len() - 2);
+                }
+                "open" => (0..20_000).for_each(|_| drop(open().unwrap())),
+                _ => files.clear(),
+            }
+            println!("\ndone {}", works.load(Ordering::Relaxed));
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    drop(many);
 }
 
 struct Running {
@@ -408,4 +465,173 @@ fn a_runtime_folder_that_others_can_change_is_not_used() {
     }
     assert!(is_used());
     fs::remove_dir_all(folder).unwrap();
+}
+
+/// A connection to the server of a child, with a request.
+fn connect(running: &Running, request: &[u8]) -> UnixStream {
+    let name = format!("cuguard/{}.sock", running.process());
+    let mut stream = UnixStream::connect(running.folder.join(name)).unwrap();
+    // The server may have closed it already.
+    let _ = stream.write_all(request);
+    stream
+}
+
+/// What a server replies up to the end, or to the reset after more bytes than a request has.
+fn reply(mut stream: UnixStream) -> String {
+    let mut reply = Vec::new();
+    let _ = stream.read_to_end(&mut reply);
+    String::from_utf8(reply).unwrap()
+}
+
+impl Running {
+    /// Has the child carry out a command; returns how much it has worked so far.
+    fn command(&mut self, command: &str) -> u32 {
+        let stdin = self.child.stdin.as_mut().unwrap();
+        writeln!(stdin, "{command}").unwrap();
+        self.line_with("done ").parse().unwrap()
+    }
+
+    /// How many entries a folder of the child in `/proc` has.
+    fn count(&self, name: &str) -> usize {
+        let folder = format!("/proc/{}/{name}", self.process());
+        fs::read_dir(folder).unwrap().count()
+    }
+
+    fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.unwrap().trim().split(' ').next().unwrap();
+        kib.parse::<u64>().unwrap() << 10
+    }
+
+    /// Waits until the child has as many descriptors and threads as before: connections are closed behind their last byte.
+    #[track_caller]
+    fn settles_at(&self, before: [usize; 2]) {
+        let begun = Instant::now();
+        while [self.count("fd"), self.count("task")] != before {
+            assert!(begun.elapsed() < LIMIT, "{before:?} before");
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+const UNKNOWN: &str = "error unknown request; accepted: dump, stats, report, trim\n";
+
+/// 100,000 requests, most of them malformed: all are answered, and nothing is left of them.
+#[test]
+fn a_server_withstands_many_and_malformed_requests() {
+    let mut running = Running::start("served", Some("1,silent"));
+    assert!(reply(connect(&running, b"dump json no-search\n")).len() > 400_000);
+    let before = [running.count("fd"), running.count("task")];
+    let resident = running.resident();
+    let long = [b'x'; 300];
+    let malformed: [&[u8]; 8] = [
+        b"\n",
+        b"dump\n",
+        b"stats -1\n",
+        b"\xff\xfe\0\x01\n",
+        b"report now\n",
+        b"stats 1\nstats 1\n",
+        b"trim 00\n",
+        &long,
+    ];
+    for round in 0..12_500 {
+        for request in malformed {
+            let reply = reply(connect(&running, request));
+            assert_eq!(reply, UNKNOWN, "{}", request.escape_ascii());
+        }
+        if round % 250 == 0 {
+            assert!(reply(connect(&running, b"stats 3\n")).starts_with("ok\n{"));
+            // Closed without a request, and before the reply.
+            drop(connect(&running, b""));
+            drop(connect(&running, b"stats 3\n"));
+            drop(connect(&running, b"dump text no-search\n"));
+        }
+    }
+    running.settles_at(before);
+    let grown = running.resident().saturating_sub(resident);
+    assert!(grown < 32 << 20, "{grown} bytes more");
+    assert!(running.command("") > 0);
+    assert!(running.end().status.success());
+}
+
+/// Clients that send nothing, half a line, or read nothing of a long reply: others are served, and the program works.
+#[test]
+fn clients_that_stand_still_keep_nobody_from_a_reply() {
+    let mut running = Running::start("served", Some("1,silent"));
+    let before = [running.count("fd"), running.count("task")];
+    let slow: [&[u8]; 3] = [b"", b"dump js", b"dump json no-search\n"];
+    let mut slow: Vec<UnixStream> = (0..24)
+        .map(|number| connect(&running, slow[number % slow.len()]))
+        .collect();
+    for _ in 0..2 {
+        let stats = ask(running.process(), Request::Stats { sites: 3 }).unwrap();
+        assert_eq!(json(&stats[0])["process"], running.process());
+        let report = ask(running.process(), DUMP).unwrap();
+        assert_eq!(json(&report[0])["reason"], "requested");
+    }
+    // Descriptors are bounded whatever the number of clients.
+    assert!(running.count("fd") <= before[0] + 8);
+    let worked = running.command("");
+    // One that hangs up in the middle of its reply.
+    for _ in 0..5 {
+        let mut stream = connect(&running, b"dump json no-search\n");
+        stream.read_exact(&mut [0; 100]).unwrap();
+    }
+    // A client whose reply was not sent to its end has an error, not a short report.
+    for stream in &mut slow {
+        let mut reply = Vec::new();
+        let end = stream.read_to_end(&mut reply);
+        if reply.starts_with(b"ok\n") && end.is_ok() {
+            json(str::from_utf8(&reply[3..]).unwrap());
+        }
+    }
+    drop(slow);
+    assert!(ask(running.process(), DUMP).is_ok());
+    running.settles_at(before);
+    assert!(running.command("") >= worked);
+    assert!(running.end().status.success());
+}
+
+/// A program without descriptors works on, and its server replies when there are some again. Where there are few, they are the
+/// program's.
+#[test]
+fn descriptors_are_left_to_the_program() {
+    let mut running = Running::start("served", Some("1,silent"));
+    let before = [running.count("fd"), running.count("task")];
+    running.command("exhaust");
+    // It may have inherited one with a greater number.
+    assert!(running.count("fd") >= DESCRIPTORS);
+    // They wait in the queue of the socket.
+    let mut waiting: Vec<_> = (0..20).map(|_| connect(&running, b"stats 1\n")).collect();
+    let worked = running.command("exhaust");
+    running.command("release");
+    for stream in waiting.drain(..) {
+        assert!(reply(stream).starts_with("ok\n{"));
+    }
+    running.command("nearly");
+    let refused = reply(connect(&running, b"stats 1\n"));
+    assert_eq!(
+        refused,
+        "error this process has almost no file descriptors left\n"
+    );
+    let folder = running
+        .folder
+        .join(format!("cuguard/{}.sock", running.process()));
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                let mut stream = UnixStream::connect(&folder).unwrap();
+                let _ = stream.write_all(b"stats 1\n");
+                let _ = stream.read_to_end(&mut Vec::new());
+            }
+        });
+        running.command("open");
+        ended.store(true, Ordering::Relaxed);
+    });
+    assert!(running.command("release") >= worked);
+    assert!(ask(running.process(), DUMP).is_ok());
+    running.settles_at(before);
+    assert!(running.end().status.success());
 }

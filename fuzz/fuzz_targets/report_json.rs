@@ -2,6 +2,4 @@
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-
-fuzz_target!(|bytes: &[u8]| cuguard_torture::report_json(bytes));
+cuguard_fuzz::target!(cuguard_torture::fuzz::report_json);

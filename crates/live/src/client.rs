@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -13,7 +14,7 @@ use std::time::{Duration, Instant};
 use crate::connect::{connect, send};
 use crate::credentials::credentials;
 use crate::folder;
-use crate::protocol::Request;
+use crate::protocol::{LONGEST_ERROR, Request, parse_reply, printable};
 
 /// How long a report may take: a search, and the names of a large library.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -22,8 +23,6 @@ const OTHERS: Duration = Duration::from_secs(20);
 
 /// The longest reply, in bytes: a report of a million call sites is shorter.
 const LONGEST_REPLY: usize = 256 << 20;
-/// The longest error of a server that is shown, in characters.
-const LONGEST_ERROR: usize = 500;
 
 /// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
@@ -274,14 +273,6 @@ fn command_of(process: u32) -> String {
     printable(words.trim_end(), 60)
 }
 
-/// The first characters of a text, without control characters: a terminal would obey them.
-fn printable(text: &str, most: usize) -> String {
-    text.chars()
-        .take(most)
-        .map(|letter| if letter.is_control() { '?' } else { letter })
-        .collect()
-}
-
 /// The reply of one server. `None` if none listens there, or one of another process does: of another PID namespace.
 fn ask_one(
     socket: &Path,
@@ -300,7 +291,7 @@ fn ask_one(
             };
         }
     };
-    let peer = credentials(&stream).map_err(failed)?;
+    let peer = credentials(stream.as_raw_fd()).map_err(failed)?;
     if peer.uid != user || u32::try_from(peer.pid) != Ok(process) {
         return Ok(None);
     }
@@ -321,13 +312,7 @@ fn exchange(
     stream.set_write_timeout(Some(patience))?;
     send(&stream, format!("{request}\n").as_bytes())?;
     let reply = read_reply(&mut stream, deadline, LONGEST_REPLY)?;
-    let reply = String::from_utf8_lossy(&reply);
-    let (status, body) = reply.split_once('\n').unwrap_or_default();
-    Ok(match status.strip_prefix("error ") {
-        Some(why) => Err(printable(why, LONGEST_ERROR)),
-        None if status == "ok" => Ok(body.to_owned()),
-        None => return Err(io::ErrorKind::UnexpectedEof.into()),
-    })
+    parse_reply(&reply).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
 /// Reads to the end of the connection, until the deadline.
@@ -367,7 +352,7 @@ pub(crate) fn request_from_others(own: &Path) {
             continue;
         }
         if let Ok(stream) = UnixStream::connect(&socket)
-            && credentials(&stream)
+            && credentials(stream.as_raw_fd())
                 .is_ok_and(|peer| u32::try_from(peer.pid) == Ok(std::process::id()))
         {
             let _ = exchange(stream, Request::Report, OTHERS);

@@ -1,11 +1,10 @@
 //! The process at the other end of a connection.
 
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
+use std::os::fd::RawFd;
 
 /// Who is at the other end.
-pub(crate) fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
+pub(crate) fn credentials(stream: RawFd) -> io::Result<libc::ucred> {
     let mut peer = libc::ucred {
         pid: 0,
         uid: u32::MAX,
@@ -15,7 +14,7 @@ pub(crate) fn credentials(stream: &UnixStream) -> io::Result<libc::ucred> {
     // SAFETY: the structure can be written to, and its size is given.
     let code = unsafe {
         libc::getsockopt(
-            stream.as_raw_fd(),
+            stream,
             libc::SOL_SOCKET,
             libc::SO_PEERCRED,
             (&raw mut peer).cast(),

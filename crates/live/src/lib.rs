@@ -7,7 +7,8 @@
 //! ```
 //!
 //! - `folder` is where sockets are: a folder of mode 0700 that belongs to the user, checked on both sides.
-//! - `server` is the thread. It blocks all signals, and a process ends without it.
+//! - `server` is the thread. It blocks all signals, and a process ends without it. `clients` has its connections: several at once,
+//!   of which none is waited for.
 //! - `signal` installs the handler, unless the program handles the signal itself.
 //! - `client` finds the socket of a process, or of all processes of the user, and sends one request. Both sides check the other's credentials (`SO_PEERCRED`).
 //! - `protocol` is what they say to each other: one line to the server, a status line and the body back.
@@ -39,11 +40,13 @@
 //! Nothing here knows the driver, or what a report contains.
 
 pub mod client;
+mod clients;
 mod connect;
 mod credentials;
 mod descriptor;
 mod folder;
 mod protocol;
+mod reply;
 mod running;
 mod server;
 mod signal;
@@ -51,6 +54,8 @@ mod threads;
 
 pub use client::{AskError, ask, ask_others, ask_within, processes};
 pub use protocol::{Format, Request};
+#[doc(hidden)]
+pub use protocol::{parse_reply, parse_request};
 pub use running::{is_running, request_report};
 pub use server::{Options, start, stop};
 pub use signal::number;

@@ -11,6 +11,9 @@ pub(crate) const LONGEST: usize = 64;
 /// The most call sites that a server names.
 const MOST_SITES: usize = 1000;
 
+/// The longest error of a server that is shown, in characters.
+pub(crate) const LONGEST_ERROR: usize = 500;
+
 /// The format of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -60,6 +63,43 @@ impl fmt::Display for Request {
             Self::Trim { device } => write!(f, "trim {:032x}", u128::from_be_bytes(*device)),
         }
     }
+}
+
+/// Parses what a client sent: one line with its line break. `None` for what is no request.
+///
+/// Public for fuzzing alone.
+#[doc(hidden)]
+#[must_use]
+pub fn parse_request(bytes: &[u8]) -> Option<Request> {
+    let text = bytes.strip_suffix(b"\n")?;
+    str::from_utf8(text).ok().and_then(Request::parse)
+}
+
+/// Parses what a server sent: the body, or its error. `None` for what is no reply.
+///
+/// Public for fuzzing alone.
+#[doc(hidden)]
+#[must_use]
+pub fn parse_reply(bytes: &[u8]) -> Option<Result<String, String>> {
+    let end = bytes.iter().position(|byte| *byte == b'\n')?;
+    let (status, body) = (&bytes[..end], &bytes[end + 1..]);
+    match status.strip_prefix(b"error ") {
+        // Each byte is at least a quarter of a character.
+        Some(why) => {
+            let why = &why[..why.len().min(4 * LONGEST_ERROR)];
+            Some(Err(printable(&String::from_utf8_lossy(why), LONGEST_ERROR)))
+        }
+        None if status == b"ok" => Some(Ok(String::from_utf8_lossy(body).into_owned())),
+        None => None,
+    }
+}
+
+/// The first characters of a text, without control characters: a terminal would obey them.
+pub(crate) fn printable(text: &str, most: usize) -> String {
+    text.chars()
+        .take(most)
+        .map(|letter| if letter.is_control() { '?' } else { letter })
+        .collect()
 }
 
 impl Request {

@@ -1,13 +1,12 @@
 //! The server: one thread that waits for connections and for the signal.
 //!
-//! It blocks all signals and ends with the process. Each connection has time limits, so that a client that sends nothing or reads
-//! nothing does not keep others from their replies.
+//! It blocks all signals and ends with the process. Connections are in `clients`.
 
 use std::env;
 use std::ffi::c_int;
-use std::io::{self, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::io;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,8 +16,7 @@ use std::time::{Duration, Instant};
 
 use cuguard_sync::own_thread;
 
-use crate::credentials::credentials;
-use crate::protocol::{LONGEST, Request};
+use crate::clients::Clients;
 use crate::running::{LISTENER, OWNER, WAKE, WOKEN, in_child, is_running, own_process};
 use crate::{Source, client, folder, signal, threads};
 
@@ -40,10 +38,6 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// How long a client may take to send its request.
-const REQUEST: Duration = Duration::from_secs(2);
-/// How long a client may take to read its reply.
-const REPLY: Duration = Duration::from_secs(30);
 /// How often it is checked whether only threads of these libraries are left.
 const GLANCE: Duration = Duration::from_secs(1);
 
@@ -170,35 +164,49 @@ fn run(options: &Options, socket: &Path) {
         // Another thread of the same library ends the process. This one never waits for the dynamic linker.
         false => own_thread::enter(),
     };
+    let mut clients = Clients::default();
+    let mut glanced = Instant::now();
     loop {
         let (Some(listener), Some(woken)) = (LISTENER.get(), WOKEN.get()) else {
             // The signal still does not end the process, which has asked for reports.
             return;
         };
-        let wanted = |fd| libc::pollfd {
-            fd,
+        let now = Instant::now();
+        let wanted = |fd, is_wanted| libc::pollfd {
+            // A negative number is skipped.
+            fd: if is_wanted { fd } else { -1 },
             events: libc::POLLIN,
             revents: 0,
         };
-        let mut both = [wanted(listener), wanted(woken)];
-        // SAFETY: two descriptors, which may be invalid.
-        let ready = unsafe { libc::poll(both.as_mut_ptr(), 2, GLANCE.as_millis() as c_int) };
+        let mut polled = vec![wanted(listener, clients.accepts(now)), wanted(woken, true)];
+        clients.add_to(&mut polled);
+        let patience = clients.patience(now, GLANCE).as_millis() as c_int;
+        let count = polled.len() as libc::nfds_t;
+        // SAFETY: so many descriptors, which may be invalid.
+        unsafe { libc::poll(polled.as_mut_ptr(), count, patience) };
         if STOPPED.load(Ordering::Acquire) {
             // The process exits, and has closed nothing.
             return;
         }
-        if ready == 0 && options.ends_process && threads::is_only_own() {
-            // As the C library does when the last thread ends.
-            // SAFETY: handlers of the program may run on any thread.
-            unsafe { libc::exit(0) };
+        if options.ends_process && glanced.elapsed() >= GLANCE {
+            glanced = Instant::now();
+            if threads::is_only_own() {
+                // As the C library does when the last thread ends.
+                // SAFETY: handlers of the program may run on any thread.
+                unsafe { libc::exit(0) };
+            }
         }
+        let is_ready = |one: &libc::pollfd| one.revents & libc::POLLIN != 0;
         // Checked again: the program may have closed them while this thread waited.
-        if both[1].revents & libc::POLLIN != 0 && drain() {
+        if is_ready(&polled[1]) && drain() {
             let _ = catch_unwind(AssertUnwindSafe(|| options.source.write_report()));
             client::request_from_others(socket);
         }
-        if both[0].revents & libc::POLLIN != 0 {
-            accept(options);
+        clients.go_on(&polled[2..], options.source);
+        if is_ready(&polled[0])
+            && let Some(listener) = LISTENER.get()
+        {
+            clients.accept(listener);
         }
     }
 }
@@ -216,108 +224,4 @@ fn drain() -> bool {
         any = true;
     }
     any
-}
-
-fn accept(options: &Options) {
-    let Some(listener) = LISTENER.get() else {
-        return;
-    };
-    let flags = libc::SOCK_CLOEXEC;
-    // SAFETY: the address is not wanted.
-    let accepted =
-        unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
-    if accepted < 0 {
-        if io::Error::last_os_error().kind() != io::ErrorKind::WouldBlock {
-            // The process has no descriptor left. The connection waits.
-            thread::sleep(GLANCE);
-        }
-        return;
-    }
-    // SAFETY: a new descriptor that nothing else owns.
-    let stream = UnixStream::from(unsafe { OwnedFd::from_raw_fd(accepted) });
-    let _ = catch_unwind(AssertUnwindSafe(|| serve(stream, options.source)));
-}
-
-fn serve(mut stream: UnixStream, source: &dyn Source) -> io::Result<()> {
-    // SAFETY: always succeeds.
-    let own = unsafe { libc::geteuid() };
-    let reply = match credentials(&stream)?.uid {
-        user if user != own && user != 0 => Err("this process belongs to another user".to_owned()),
-        _ => match read_request(&mut stream)? {
-            // It no longer waits: memory that is released now would only have to be mapped again.
-            Some(Request::Trim { .. }) if has_hung_up(&stream) => return Ok(()),
-            Some(request) => catch_unwind(AssertUnwindSafe(|| reply(request, source)))
-                .map_err(|_| "the report could not be made".to_owned()),
-            None => Err("unknown request; accepted: dump, stats, report, trim".to_owned()),
-        },
-    };
-    match reply {
-        Ok(body) => {
-            write(&mut stream, b"ok\n")?;
-            write(&mut stream, body.as_bytes())
-        }
-        Err(why) => write(&mut stream, format!("error {why}\n").as_bytes()),
-    }
-}
-
-/// Whether the client has closed the connection.
-fn has_hung_up(stream: &UnixStream) -> bool {
-    let mut one = libc::pollfd {
-        fd: stream.as_raw_fd(),
-        events: 0,
-        revents: 0,
-    };
-    // SAFETY: one descriptor; does not wait.
-    let ready = unsafe { libc::poll(&mut one, 1, 0) };
-    ready == 1 && one.revents & libc::POLLHUP != 0
-}
-
-fn reply(request: Request, source: &dyn Source) -> String {
-    match request {
-        Request::Dump { format, search } => source.dump(format, search),
-        Request::Stats { sites } => source.stats(sites),
-        Request::Report => {
-            source.write_report();
-            String::new()
-        }
-        Request::Trim { device } => format!("{}\n", source.trim(device)),
-    }
-}
-
-fn left(until: Instant) -> io::Result<Option<Duration>> {
-    let left = until.saturating_duration_since(Instant::now());
-    match left.is_zero() {
-        true => Err(io::ErrorKind::TimedOut.into()),
-        false => Ok(Some(left)),
-    }
-}
-
-/// Reads one line. `None` for what is no request.
-fn read_request(stream: &mut UnixStream) -> io::Result<Option<Request>> {
-    let until = Instant::now() + REQUEST;
-    let mut line = [0_u8; LONGEST];
-    let mut length = 0;
-    while length < LONGEST && !line[..length].contains(&b'\n') {
-        stream.set_read_timeout(left(until)?)?;
-        match stream.read(&mut line[length..])? {
-            0 => break,
-            read => length += read,
-        }
-    }
-    let text = line[..length].strip_suffix(b"\n").unwrap_or_default();
-    Ok(str::from_utf8(text).ok().and_then(Request::parse))
-}
-
-/// Writes all of it. The signal for a closed connection is blocked on this thread.
-fn write(stream: &mut UnixStream, mut bytes: &[u8]) -> io::Result<()> {
-    let until = Instant::now() + REPLY;
-    while !bytes.is_empty() {
-        stream.set_write_timeout(left(until)?)?;
-        match stream.write(bytes) {
-            Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
 }

@@ -19,6 +19,7 @@
 
 pub mod audit;
 mod checkpoint;
+mod demangle;
 mod diff_text;
 mod dump_signal;
 mod environment;
@@ -74,6 +75,7 @@ use crate::summary::Summary;
 pub use audit::{FrameClass, FrameNames};
 pub use checkpoint::Checkpoint;
 pub use cuguard_recording::Policy as RecordPolicy;
+pub use demangle::demangle;
 pub use diff_text::display_diff;
 pub use dump_signal::{DumpSignal, UnknownSignal};
 pub use fail_on::{FailOn, UnknownFinding};
@@ -90,6 +92,8 @@ pub use run_records::note_crate;
 pub use settings::{Colour, ReportSettings};
 pub use size::ByteSize;
 pub use stats::{ContextPool, SiteNames, Stats};
+#[doc(hidden)]
+pub use suppress::match_suppressions;
 
 /// 0 until a report sets an exit code.
 static EXIT_CODE: AtomicI32 = AtomicI32::new(0);

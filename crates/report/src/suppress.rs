@@ -140,6 +140,17 @@ pub(crate) fn unused() -> Option<String> {
     (!unused.is_empty()).then(|| format!("cuguard: {suppressions} matched no leak: {texts}\n"))
 }
 
+/// The patterns of a file of suppressions, and whether each matches a name. Public for fuzzing alone.
+#[doc(hidden)]
+#[must_use]
+pub fn match_suppressions(file: &[u8], name: &str) -> Vec<(String, bool)> {
+    let mut suppressions = Suppressions::default();
+    suppressions.add_lines(&String::from_utf8_lossy(file));
+    let all = suppressions.list.iter();
+    all.map(|one| (one.text.clone(), one.matches(name)))
+        .collect()
+}
+
 /// Whether the pattern matches the whole text, where `*` matches anything, also nothing.
 ///
 /// Between the first star and the last, each part is searched behind the one before: its first occurrence

@@ -4,8 +4,10 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use addr2line::Loader;
-use backtrace::SymbolName;
+
 use object::read::{Object, ReadCache};
+
+use crate::demangle::demangle;
 
 /// A function and the line that runs, as far as a file has them.
 ///
@@ -36,7 +38,7 @@ pub fn names_at(loader: &Loader, address: u64) -> Vec<Name> {
             let location = frame.location.as_ref();
             let number = |number: Option<u32>| number.unwrap_or_default();
             names.push(Name {
-                function: function.map(|name| demangle(name.as_bytes())),
+                function: function.map(|name| demangle(&name)),
                 file: location.and_then(|location| Some(location.file?.to_owned())),
                 line: number(location.and_then(|location| location.line)),
                 column: number(location.and_then(|location| location.column)),
@@ -50,7 +52,7 @@ pub fn names_at(loader: &Loader, address: u64) -> Vec<Name> {
         }
         // The symbol table has no inlined functions: the name is the outermost one's.
         if let Some(last) = names.last_mut() {
-            last.function = Some(demangle(symbol.as_bytes()));
+            last.function = Some(demangle(symbol));
         }
     }
     names
@@ -80,19 +82,6 @@ pub fn are_better(these: &[Name], those: &[Name]) -> bool {
         (have_lines(names), named)
     };
     score(these) > score(those)
-}
-
-/// A function's name, demangled and without the hash at the end. The name of a C function is what it is: read as a mangled type,
-/// `w` would be `wchar_t`.
-pub(crate) fn demangle(raw: &[u8]) -> String {
-    // A version follows in the tables of shared libraries: `cuInit@@CUDA_12`.
-    match ["_Z", "_R", "__Z"]
-        .iter()
-        .any(|prefix| raw.starts_with(prefix.as_bytes()))
-    {
-        true => format!("{:#}", SymbolName::new(raw)),
-        false => String::from_utf8_lossy(raw).into_owned(),
-    }
 }
 
 /// The build id of a file in hexadecimal, empty where it has none. `None` for what is no program or library.
@@ -148,7 +137,8 @@ fn debug_link(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Name, are_better, demangle};
+    use super::{Name, are_better};
+    use crate::demangle::demangle;
 
     #[test]
     fn rust_and_c_plus_plus_are_demangled_and_c_is_not() {
@@ -163,7 +153,7 @@ mod tests {
             ),
             ("_RNvC6_123foo3bar", "123foo::bar"),
         ] {
-            assert_eq!(demangle(raw.as_bytes()), expected);
+            assert_eq!(demangle(raw), expected);
         }
     }
 

@@ -7,9 +7,10 @@ use std::rc::Rc;
 
 use cuguard_stack::{Module, locate};
 
+use crate::demangle::demangle;
 use crate::foreign::{self, is_foreign};
 use crate::module_symbols::ModuleSymbols;
-use crate::symbol_file::{Name, demangle, hexadecimal};
+use crate::symbol_file::{Name, hexadecimal};
 
 /// A function at an address. Inlined functions have the same address.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -231,7 +232,9 @@ fn resolve(address: usize) -> Vec<Name> {
     // `resolve` expects a return address, and looks up the byte before.
     backtrace::resolve(address as *mut c_void, |symbol| {
         names.push(Name {
-            function: symbol.name().map(|name| demangle(name.as_bytes())),
+            function: symbol
+                .name()
+                .map(|name| demangle(&String::from_utf8_lossy(name.as_bytes()))),
             file: symbol
                 .filename()
                 .map(|file| file.to_string_lossy().into_owned()),

@@ -20,6 +20,8 @@ pub const PAGE: u64 = 2 << 20;
 /// out.
 pub(crate) const MAX_MEMORY: u64 = 1 << 46;
 pub(crate) const MAX_DEVICES: u32 = 64;
+/// The longest latency: a program would never end with more.
+const MAX_LATENCY: Duration = Duration::from_secs(60);
 
 /// The configuration of the simulated GPU. It is set once per process, before the first `cuInit`,
 /// with [`configure`](crate::configure), or by the environment variable `CUGUARD_SIM` in the form
@@ -94,7 +96,7 @@ impl Config {
 
     /// The minimum duration of each asynchronous operation on a stream. More than zero widens the
     /// window in which a copy is in flight, and so exposes races. Synchronous functions are not
-    /// slowed down.
+    /// slowed down. At most a minute.
     pub fn latency(mut self, latency: Duration) -> Self {
         self.latency = latency;
         self
@@ -129,6 +131,11 @@ impl Config {
             ("memory", self.memory, MAX_MEMORY),
             ("context", self.context_cost, MAX_MEMORY),
             ("devices", self.devices.into(), MAX_DEVICES.into()),
+            (
+                "latency",
+                microseconds(self.latency),
+                microseconds(MAX_LATENCY),
+            ),
         ] {
             if value > max {
                 return Err(ConfigError::TooLarge {
@@ -235,7 +242,10 @@ const SETTINGS: [(&str, &str); 7] = [
     ("context", SIZE),
     ("devices", "a number from 0 to 64"),
     ("misuse", "`abort` or `error`"),
-    ("latency", "a number with us or ms, such as 200us"),
+    (
+        "latency",
+        "a number with us or ms, such as 200us, up to 60000ms",
+    ),
     ("trace", "no value"),
     ("kernels", "`refuse` or `skip`"),
 ];
@@ -332,10 +342,16 @@ fn format_size(bytes: u64) -> String {
     format!("{}{unit}", bytes >> shift)
 }
 
-/// The value of a setting with a maximum: a number of devices, or a size.
+fn microseconds(duration: Duration) -> u64 {
+    // Rounded up: a nanosecond above the maximum is too much.
+    u64::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX)
+}
+
+/// The value of a setting with a maximum: a number of devices, a duration, or a size.
 fn format_value(setting: &str, value: u64) -> String {
     match setting {
         "devices" => value.to_string(),
+        "latency" => format!("{value}us"),
         _ => format_size(value),
     }
 }
@@ -416,6 +432,11 @@ mod tests {
             ("devices=65", ["65", "maximum is 64"]),
             ("misuse=shout", ["shout", "`abort` or `error`"]),
             ("latency=3h", ["3h", "us or ms"]),
+            ("latency=60001ms", ["60001000us", "maximum is 60000000us"]),
+            (
+                "latency=18446744073709551615ms",
+                ["is too large", "maximum is 60000000us"],
+            ),
             ("trace=on", ["`on`", "no value"]),
             ("kernels=run", ["`run`", "`skip`"]),
             ("colour=red", ["colour=red", "latency=N"]),
@@ -469,6 +490,7 @@ mod tests {
             (most().devices(65), "65 is too large"),
             (most().memory(MAX_MEMORY + PAGE), "`memory`"),
             (most().context_cost(u64::MAX), "`context`"),
+            (most().latency(Duration::MAX), "`latency`"),
         ] {
             let error = config.check().unwrap_err();
             assert!(error.to_string().contains(words), "{error}");

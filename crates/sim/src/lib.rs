@@ -90,6 +90,8 @@ mod thread_state;
 mod trace;
 mod visible_devices;
 
+#[doc(hidden)]
+pub use code::count_in_image;
 pub use config::{Config, ConfigError, PAGE, configure};
 pub use copy_engine::set_sticky_error;
 #[doc(inline)]

@@ -14,11 +14,14 @@
 //!
 //! Programs over the pool of cuguard are their own: [`PoolProgram`], [`run_pool`].
 //!
+//! What the fuzzer calls is in [`fuzz`].
+//!
 //! Layers, from the top down: `run` (a program from begin to end), `actions` with `make`, `raw`, `scope`,
 //! `kernel`, `host_function` and `spare` (the steps), `world` (the state), `model` and `report` (what must
 //! be), then plain data.
 
 mod actions;
+pub mod fuzz;
 mod guard;
 mod host_function;
 mod kernel;
@@ -37,7 +40,6 @@ mod scope;
 mod spare;
 mod step;
 mod steps;
-mod text;
 mod thread;
 mod views;
 mod world;
@@ -48,4 +50,3 @@ pub use pool::{How, PoolAction, PoolOutcome, PoolProgram, PoolStep, run_pool};
 pub use program::Program;
 pub use run::{free_bytes, run, run_with};
 pub use step::{Action, End, LastByte, Make, ResourceType, Step, Task, Work, size};
-pub use text::{report_json, setting};

@@ -1,7 +1,11 @@
 //! The seeds of the fuzzer, on the stable toolchain: each goes through the function that the
 //! fuzzer calls.
 
-use cuguard_torture::{Mode, Program, report_json, run, run_with, setting};
+use cuguard_torture::fuzz::{Counting, TARGETS, bounded, is_counting};
+use cuguard_torture::{Mode, Program, run, run_with};
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
 
 /// Target, name and bytes of each seed in `fuzz/seeds`; part of the program, which may run on a machine
 /// without the sources.
@@ -27,12 +31,30 @@ fn allocation_sequence() {
     });
 }
 
+/// Each seed, and each of its prefixes for those that are short: with the bound on what is allocated.
 #[test]
-fn leak_report_setting() {
-    each("leak_report_setting", setting);
+fn bodies_of_targets() {
+    assert!(is_counting(), "the allocator of this program counts");
+    for (target, body) in TARGETS {
+        each(target, |bytes| {
+            body(bytes);
+            for end in 0..bytes.len().min(100) {
+                body(&bytes[..end]);
+            }
+        });
+    }
 }
 
 #[test]
-fn report() {
-    each("report_json", report_json);
+fn every_folder_of_seeds_has_a_target() {
+    let known =
+        |name: &str| name == "allocation_sequence" || TARGETS.iter().any(|(of, _)| *of == name);
+    assert!(SEEDS.iter().all(|(target, ..)| known(target)));
+}
+
+#[test]
+#[should_panic(expected = "the limit is 2 times the input and 10")]
+fn more_than_the_bound_is_noticed() {
+    bounded(100, 2, 10, || vec![0_u8; 210]);
+    bounded(100, 2, 10, || vec![0_u8; 211]);
 }

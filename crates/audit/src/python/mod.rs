@@ -17,6 +17,7 @@ mod at_exit;
 mod memory;
 mod table;
 mod unlocked;
+mod walk;
 
 use std::ops::Range;
 use std::sync::OnceLock;

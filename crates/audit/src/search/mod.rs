@@ -43,6 +43,7 @@ mod stop;
 mod survey;
 mod targets;
 mod task;
+mod variables;
 
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

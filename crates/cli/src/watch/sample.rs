@@ -111,17 +111,20 @@ fn read<'a>(
         }
         sample.command = printable(&reply.command).into_owned();
         sample.seconds = sample.seconds.max(reply.seconds);
-        sample.bytes += reply.device_live_bytes;
-        sample.count += reply.device_live_count;
-        sample.allocated += reply.device_allocated_count;
+        sample.bytes = sample.bytes.saturating_add(reply.device_live_bytes);
+        sample.count = sample.count.saturating_add(reply.device_live_count);
+        sample.allocated = sample
+            .allocated
+            .saturating_add(reply.device_allocated_count);
         sample.kinds.extend(reply.kinds);
         sample.sites.extend(reply.sites);
-        sample.sites_not_shown += reply.sites_not_shown;
+        sample.sites_not_shown = sample.sites_not_shown.saturating_add(reply.sites_not_shown);
     }
     sample
         .sites
         .sort_by_key(|site| std::cmp::Reverse(site.bytes));
-    sample.sites_not_shown += sample.sites.len().saturating_sub(sites) as u64;
+    let hidden = sample.sites.len().saturating_sub(sites) as u64;
+    sample.sites_not_shown = sample.sites_not_shown.saturating_add(hidden);
     sample.sites.truncate(sites);
     Ok(sample)
 }
@@ -148,6 +151,14 @@ mod tests {
         assert_eq!(sample.kinds.len(), 2);
         assert_eq!((sample.sites.len(), sample.sites_not_shown), (1, 1));
         assert_eq!(sample.sites[0].bytes, 30);
+    }
+
+    /// A process of another user, which root asks, may reply with any numbers.
+    #[test]
+    fn sums_do_not_overflow() {
+        let texts = [reply(u64::MAX), reply(u64::MAX)];
+        let sample = read(7, texts.iter().map(String::as_str), 1).unwrap();
+        assert_eq!(sample.bytes, u64::MAX);
     }
 
     #[test]

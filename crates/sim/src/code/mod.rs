@@ -32,6 +32,17 @@ pub(crate) fn read(image: &[u8]) -> Result<Image, ImageError> {
     }
 }
 
+/// Reads an image of any kind, and returns how many kernels and variables it has. Public for fuzzing alone.
+///
+/// # Errors
+///
+/// As loading a module with that image.
+#[doc(hidden)]
+pub fn count_in_image(image: &[u8]) -> Result<(usize, usize), CUresult> {
+    let image = read(image).map_err(|error| error.code)?;
+    Ok((image.kernels.len(), image.variables.len()))
+}
+
 /// Reads PTX, up to a NUL if there is one.
 fn ptx_text(bytes: &[u8]) -> Result<Image, ImageError> {
     let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();

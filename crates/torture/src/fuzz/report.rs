@@ -1,4 +1,4 @@
-//! The other fuzz targets: `LEAK_REPORT` settings, and the JSON of reports.
+//! `LEAK_REPORT` settings, and the JSON of reports.
 
 use std::collections::BTreeMap;
 
@@ -7,6 +7,8 @@ use cuguard::report::{Report, ReportSettings};
 use cuguard::snapshot::{Amount, FailedFreeGroup, Group, Snapshot};
 use cuguard::{Kind, Level};
 use serde_json::Value;
+
+use super::bounded;
 
 /// Parses any text as a value of `LEAK_REPORT`.
 ///
@@ -19,7 +21,9 @@ pub fn setting(bytes: &[u8]) {
     if text.contains("suppress") {
         return;
     }
-    let (settings, problems) = ReportSettings::parse(&text);
+    // A problem has the word that is wrong and those that are right, and each word is in at most one.
+    let parsed = bounded(bytes.len(), 1024, 16 << 10, || ReportSettings::parse(&text));
+    let (settings, problems) = parsed;
     for problem in &problems {
         assert!(!problem.to_string().is_empty());
     }
@@ -113,7 +117,8 @@ pub fn report_json(bytes: &[u8]) {
     let Ok(snapshot) = snapshot(&mut Unstructured::new(bytes)) else {
         return;
     };
-    let text = snapshot.to_json();
+    // A group has some twenty members, and is made of a few bytes. Text is written more than once before it is whole.
+    let text = bounded(bytes.len(), 1024, 256 << 10, || snapshot.to_json());
     assert!(!text.contains('\n'), "one line");
     let json: Value = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
     assert_eq!(json["device"]["ordinal"], snapshot.info.device);
