@@ -43,7 +43,7 @@ fn forget_buffer_of_cust() {
 
 /// A program that uses `cust`, and links this crate for its loader alone.
 #[test]
-fn child_with_cust() {
+fn forgets_with_cust() {
     if std::env::var_os(CHILD).is_some() {
         forget_buffer_of_cust();
     }
@@ -51,7 +51,7 @@ fn child_with_cust() {
 
 /// A program that uses both. A guard frees what `cust` has allocated.
 #[test]
-fn child_with_cust_and_guards() {
+fn forgets_with_cust_and_guards() {
     if std::env::var_os(CHILD).is_none() {
         return;
     }
@@ -73,7 +73,7 @@ fn a_forgotten_buffer_of_cust_is_reported() {
         return;
     }
     for driver in ["real", "sim"] {
-        for child in ["child_with_cust", "child_with_cust_and_guards"] {
+        for child in ["forgets_with_cust", "forgets_with_cust_and_guards"] {
             let arguments = ["--exitcode", "23", "--fail-on", "lost,reachable", "--"];
             let mut command = audited::cuguard_run(&arguments);
             command

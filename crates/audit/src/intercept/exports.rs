@@ -3,6 +3,7 @@
 #![allow(
     non_snake_case,
     clippy::missing_safety_doc,
+    clippy::too_many_arguments,
     reason = "the driver's own functions, documented by the driver"
 )]
 
