@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ffi::c_void;
 use std::rc::Rc;
 
-use cuguard_stack::{Module, locate};
+use cuguard_stack::{Module, is_unloadable, locate};
 
 use crate::demangle::demangle;
 use crate::foreign::{self, is_foreign};
@@ -176,7 +176,7 @@ impl Symbols {
             return unknown();
         };
         let module = modules.iter().find(|(m, ..)| m.contains(call));
-        if module.is_some_and(|(module, ..)| module.is_unloadable()) {
+        if module.is_some_and(|(module, ..)| is_unloadable(module)) {
             // Code that was generated at run time, where that library is now: frames of libraries have numbers.
             return unknown();
         }

@@ -139,6 +139,18 @@ pub fn address(frame: usize) -> usize {
     locate(frame).map_or(frame, |(module, offset)| module.address(offset))
 }
 
+/// Whether the program may unload a module. `false` for the program, the libraries that it needs, libc and the module that this
+/// crate is linked into; for all modules on systems without rules.
+///
+/// ```
+/// let modules = cuguard_stack::modules();
+/// assert!(!modules.first().is_some_and(cuguard_stack::is_unloadable)); // the program
+/// ```
+#[must_use]
+pub fn is_unloadable(module: &Module) -> bool {
+    fast::is_unloadable(module)
+}
+
 /// Like [`capture`], but always by `backtrace::trace`: for comparison.
 ///
 /// ```

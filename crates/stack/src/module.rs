@@ -9,7 +9,6 @@ use std::time::SystemTime;
 
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 use crate::elf;
-use crate::fast;
 
 /// The program or a shared library.
 ///
@@ -33,7 +32,7 @@ pub struct Module {
     /// The addresses of the loaded segments.
     pub(crate) ranges: Vec<Range<usize>>,
     /// Of the segments with code.
-    code: Vec<Range<usize>>,
+    pub(crate) code: Vec<Range<usize>>,
     /// The file as it was found first; of modules without a build id that [`locate`](crate::locate) returns.
     pub(crate) stamp: Option<FileStamp>,
 }
@@ -72,18 +71,6 @@ impl Module {
     #[must_use]
     pub fn address(&self, offset: usize) -> usize {
         offset.wrapping_add(self.base)
-    }
-
-    /// Whether the program may unload it. `false` for the program, the libraries that it needs, libc and the module that this
-    /// crate is linked into; for all modules on systems without rules.
-    ///
-    /// ```
-    /// let modules = cuguard_stack::modules();
-    /// assert!(!modules.first().is_some_and(|program| program.is_unloadable()));
-    /// ```
-    #[must_use]
-    pub fn is_unloadable(&self) -> bool {
-        fast::is_unloadable(self.code.iter().cloned())
     }
 
     /// Whether the file at the path is the one that was loaded, as far as can be told without reading it: where there is no

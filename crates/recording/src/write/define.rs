@@ -304,7 +304,7 @@ fn loaded_modules() -> Vec<Module> {
     let modules = cuguard_stack::modules();
     modules
         .iter()
-        .filter(|module| !module.is_unloadable())
+        .filter(|module| !cuguard_stack::is_unloadable(module))
         .map(|module| Module {
             path: absolute(&module.path).to_string_lossy().into_owned(),
             build_id: hexadecimal(&module.build_id),

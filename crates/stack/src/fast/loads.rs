@@ -77,7 +77,7 @@ pub(crate) fn number(frames: &mut [usize]) {
     let listed = crate::modules();
     let listed: Vec<Module> = listed
         .into_iter()
-        .filter(Module::is_unloadable)
+        .filter(is_unloadable)
         .map(identified)
         .collect();
     let mut loads = LOADS.write().unwrap_or_else(PoisonError::into_inner);
@@ -156,8 +156,9 @@ impl Loads {
     }
 }
 
-/// Whether a module with this code can be unloaded.
-pub(crate) fn is_unloadable(mut code: impl Iterator<Item = Range<usize>>) -> bool {
+/// Whether a module can be unloaded.
+pub(crate) fn is_unloadable(module: &Module) -> bool {
     modules::record_permanent_once();
+    let mut code = module.code.iter();
     !code.any(|range| modules::is_permanent(range.start))
 }

@@ -108,8 +108,11 @@ unsafe fn walk(frames: &mut [usize], start: Frame, seen: &mut Seen) -> usize {
     match unsafe { try_rules(frames, start, seen) } {
         Some(count) => count,
         None => {
-            seen.unloadable = true;
-            fallback::trace(frames, Some(start.ra))
+            let count = fallback::trace(frames, Some(start.ra));
+            modules::record_permanent_once();
+            let mut calls = frames[..count].iter().map(|frame| frame.wrapping_sub(1));
+            seen.unloadable = calls.any(|call| !modules::is_permanent(call));
+            count
         }
     }
 }
@@ -252,6 +255,7 @@ fn known_or_new(ra: usize, seen: &mut Seen) -> Rule {
         return rule;
     }
     if bounds::remaining() < MIN_STACK {
+        // It is not known.
         seen.unloadable = true;
         return Rule::NONE;
     }
