@@ -20,8 +20,8 @@ use crate::reply;
 
 /// The most connections at once. Each has a descriptor of the program.
 const MOST: usize = 8;
-/// Descriptors that are left to the program: a client is refused where there are fewer.
-const RESERVED: u64 = 16;
+/// Descriptors that are left to the program: where there are fewer, clients wait.
+const RESERVED: usize = 16;
 /// The most bytes of replies that wait to be read, of all clients: no further report is made then.
 const MOST_PENDING: usize = 16 << 20;
 
@@ -265,9 +265,13 @@ impl Clients {
         most.min(next.unwrap_or(most)) + Duration::from_millis(1)
     }
 
-    /// Accepts a connection.
+    /// Accepts a connection, if the program keeps descriptors enough.
     pub(crate) fn accept(&mut self, listener: RawFd) {
         self.pause = None;
+        if !are_descriptors_left() {
+            self.pause = Some(Instant::now() + PAUSE);
+            return;
+        }
         let flags = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         let none = std::ptr::null_mut();
         // SAFETY: the address is not wanted.
@@ -289,9 +293,6 @@ impl Clients {
             Err(_) => Next::Ends,
             Ok(peer) if peer.uid != own && peer.uid != 0 => {
                 client.refuse("this process belongs to another user")
-            }
-            Ok(_) if is_near_limit(accepted) => {
-                client.refuse("this process has almost no file descriptors left")
             }
             Ok(_) => Next::Stays,
         };
@@ -337,12 +338,15 @@ impl Clients {
     }
 }
 
-/// Whether the program has only few descriptors left: a new one has the lowest number that is free.
-fn is_near_limit(descriptor: RawFd) -> bool {
+/// Whether the program has more descriptors left than are reserved for it. Uses none itself, and no file's own functions.
+fn are_descriptors_left() -> bool {
     // SAFETY: plain data, for which zero is valid.
     let mut limit: libc::rlimit = unsafe { std::mem::zeroed() };
     // SAFETY: writes to the variable.
     let code = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
-    let number = u64::try_from(descriptor).unwrap_or(0);
-    code == 0 && number.saturating_add(RESERVED) >= limit.rlim_cur
+    let limit = if code == 0 { limit.rlim_cur } else { 0 };
+    let numbers = 0..RawFd::try_from(limit).unwrap_or(RawFd::MAX);
+    // SAFETY: any number can be asked for.
+    let is_free = |number: &RawFd| unsafe { libc::fcntl(*number, libc::F_GETFD) } < 0;
+    numbers.filter(is_free).nth(RESERVED).is_some()
 }

@@ -21,7 +21,7 @@ use model::Model;
 const STREAMS: u64 = 3;
 
 /// The most operations of a program.
-const MOST: usize = 24;
+const MOST: usize = 16;
 
 /// Bytes as operations of a pool.
 ///
