@@ -1,19 +1,14 @@
 //! Teardown on a driver that fails: it leaves the caller's current context alone, and a scope in which the context
 //! was closed ends if the device has stopped, and ends the process if the device may still work.
 
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/stderr_log.rs"]
-mod stderr_log;
-mod support;
-
+use crate::support::gate::Gate;
+use crate::support::stderr_log;
+use crate::support::*;
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUcontext, CUresult};
 use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, PinnedBuffer, Result, Stream};
-use gate::Gate;
-use support::*;
 
 fn current() -> CUcontext {
     let mut current = CUcontext::NULL;
@@ -43,27 +38,41 @@ fn a_refused_push_leaves_the_callers_context_current() -> Result<()> {
     Ok(())
 }
 
+/// What the stream does while the context is closed.
+#[derive(Clone, Copy, PartialEq)]
+enum Work {
+    Done,
+    Ends,
+    DoesNotEnd,
+}
+
 /// Closes the primary context within a scope, on a driver whose functions fail with `CUDA_ERROR_ILLEGAL_ADDRESS`
 /// from then on, in a child process. Another context keeps the primary context alive, and nothing is freed, which
 /// would wait for work in flight. Returns whether the scope ended, and what the child wrote to stderr.
-fn closed_within_a_scope(test: &str, in_flight: bool, functions: &[&str]) -> (bool, String) {
+fn closed_within_a_scope(test: &str, work: Work, functions: &[&str]) -> (bool, String) {
     if part().is_some() {
         let other = Context::new(0).unwrap();
         let context = Context::builder().free_leaks(false).build().unwrap();
         let stream = Stream::new(&context).unwrap();
         let buffer = DeviceBuffer::from_slice(&context, &[7_u8; 1000]).unwrap();
         let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000).unwrap();
-        let gate = in_flight.then(|| Gate::on(&context, &stream));
+        let gate = (work != Work::Done).then(|| Gate::on(&context, &stream));
         let _ = stream.scope(|s| {
             s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)?;
             for function in functions {
                 let fault = Fault::nth_call_of(*function, 1).sticky();
                 sim::inject(fault.returning(CUresult::ILLEGAL_ADDRESS)).unwrap();
             }
-            context.close()
+            let opened = match &gate {
+                Some(gate) if work == Work::Ends => Some(gate.open_later()),
+                _ => None,
+            };
+            let closed = context.close();
+            opened.map(|thread| thread.join().unwrap());
+            closed
         });
         sim::clear_faults();
-        drop(gate);
+        assert!(gate.is_none_or(|gate| gate.is_open()));
         println!("the scope ended");
         other.synchronize().unwrap();
         std::process::exit(0);
@@ -84,18 +93,34 @@ fn a_scope_ends_in_which_a_broken_context_was_closed() {
     if !simulated(TEST) {
         return;
     }
-    let (ended, err) = closed_within_a_scope(TEST, false, &["cuCtxSynchronize", "cuStreamQuery"]);
+    let (ended, err) =
+        closed_within_a_scope(TEST, Work::Done, &["cuCtxSynchronize", "cuStreamQuery"]);
     assert!(ended, "{err}");
 }
 
-/// The wait fails as on a broken device, but the query does not: the device may still work.
+/// The driver refuses to wait for the context, but not for its streams: the scope ends after their work.
+#[test]
+fn a_scope_ends_after_the_work_of_its_streams() {
+    const TEST: &str = "a_scope_ends_after_the_work_of_its_streams";
+    if !simulated(TEST) {
+        return;
+    }
+    let (ended, err) = closed_within_a_scope(TEST, Work::Ends, &["cuCtxSynchronize"]);
+    assert!(ended, "{err}");
+}
+
+/// All waits fail as on a broken device, but the query does not: the device may still work.
 #[test]
 fn a_scope_does_not_end_while_the_device_may_still_work() {
     const TEST: &str = "a_scope_does_not_end_while_the_device_may_still_work";
     if !simulated(TEST) {
         return;
     }
-    let (ended, err) = closed_within_a_scope(TEST, true, &["cuCtxSynchronize"]);
+    let (ended, err) = closed_within_a_scope(
+        TEST,
+        Work::DoesNotEnd,
+        &["cuCtxSynchronize", "cuEventSynchronize"],
+    );
     assert!(!ended, "{err}");
     assert!(err.contains("closed within the scope"), "{err}");
 }
@@ -115,8 +140,10 @@ fn stream_ordered_memory_is_not_freed_while_the_device_may_still_work() {
     let gate = Gate::on(&context, &stream);
     let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 1 << 20).unwrap();
     let address = buffer.as_view().as_device_ptr().as_raw();
-    let fault = Fault::nth_call_of("cuCtxSynchronize", 1).sticky();
-    sim::inject(fault.returning(CUresult::OUT_OF_MEMORY)).unwrap();
+    for function in ["cuCtxSynchronize", "cuEventSynchronize"] {
+        let fault = Fault::nth_call_of(function, 1).sticky();
+        sim::inject(fault.returning(CUresult::OUT_OF_MEMORY)).unwrap();
+    }
     let closed = context.close();
     sim::clear_faults();
     assert_eq!(closed.unwrap_err().code(), Some(CUresult::OUT_OF_MEMORY));
