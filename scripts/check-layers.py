@@ -29,7 +29,7 @@ except ImportError:
 
 # From the bottom up. Crates on one line do not use each other.
 CRATES = [
-    ["cuguard-sys", "cuguard-sync", "cuguard-nvrtc"],
+    ["cuguard-sys", "cuguard-sync", "cuguard-nvrtc", "cuguard-testing"],
     ["cuguard-sim", "cuguard-stack", "cuguard-nvml"],
     ["cuguard-driver", "cuguard-libcuda-sim", "cuguard-recording"],
     ["cuguard-registry", "cuguard-pool"],

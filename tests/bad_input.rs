@@ -5,17 +5,15 @@
 //! ranges in scopes), tests/modules (PTX on a real GPU), crates/driver/tests/loader.rs
 //! (`CUGUARD_DRIVER`), tests/bad_settings.rs (`LEAK_REPORT`).
 
-mod support;
-
 use cuguard::report::Report;
 
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::report::ReportSettings;
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, Module,
     PinnedBuffer, Result, Stream,
 };
-use support::*;
 
 /// Where things are made.
 struct Places {

@@ -2,20 +2,17 @@
 //! tests/leak_report.rs leave out: each is named together with what would do, the rest of the
 //! settings holds, the program runs on, and its report is not lost.
 
-mod support;
-
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use cuguard::report::Report;
 
 use cuguard::{DeviceBuffer, Level, Result};
 
+use crate::support::*;
 use cuguard::report::ReportSettings;
-use support::*;
 
 #[test]
 fn numbers_that_are_none_are_named() {
@@ -159,9 +156,7 @@ fn suppressions_of_any_bytes_are_taken() -> Result<()> {
 /// A child that leaks, with a variable that need not be text. What it wrote on standard error.
 #[track_caller]
 fn leaks(test: &str, leak_report: &OsStr) -> String {
-    let program = std::env::current_exe().expect("this program has a file");
-    let output = Command::new(program)
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+    let output = cuguard_testing::test_command(test)
         .env("CHILD", "leaks")
         .env("LEAK_REPORT", leak_report)
         .output()

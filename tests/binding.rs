@@ -1,10 +1,7 @@
 //! What scopes bind beside plain buffers, scopes within scopes, and stream-ordered memory that is
 //! given away and taken back.
 
-#[path = "support/gate.rs"]
-mod gate;
-mod support;
-
+use crate::support;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -12,11 +9,11 @@ use std::time::Duration;
 
 use cuguard::report::Report;
 
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::{
     Context, DeviceBuffer, Error, Kind, ManagedBuffer, PinnedBuffer, RegisteredVec, Result, Stream,
 };
-use gate::Gate;
-use support::*;
 
 const LEN: usize = 10_000;
 

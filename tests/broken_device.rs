@@ -1,11 +1,9 @@
 //! A kernel that writes to a bad address breaks the device for the whole process. On a real GPU, in
 //! a child process. (`tests/every_fault` has the same on the simulated one.)
 
-mod support;
-
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::{Context, DeviceBuffer, Module, PinnedBuffer, Stream};
-use support::*;
 
 const FAULT: &str = include_str!("../kernels/fault.ptx");
 

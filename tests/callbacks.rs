@@ -1,10 +1,6 @@
 //! Callbacks that free memory, and the end of their context: it waits for one that runs on another thread, up to a
 //! time-out.
 
-#[path = "support/room.rs"]
-mod room;
-mod support;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,9 +13,9 @@ use cuguard::{Context, DeviceBuffer, Error, Result, Stream};
 
 use cuguard::oom::{OomPolicy, ReleaseCallback};
 
+use crate::support::room::*;
+use crate::support::*;
 use cuguard::report::ReportSettings;
-use room::*;
-use support::*;
 
 /// Nothing that these tests wait for takes longer.
 const LONG: Duration = Duration::from_secs(20);

@@ -1,14 +1,12 @@
 //! Guards that are dropped while a stream is captured.
 
-mod support;
-
 use std::thread;
 
+use crate::support::*;
 use cuguard::driver::api::{cuGraphDestroy, cuStreamBeginCapture_v2, cuStreamEndCapture};
 use cuguard::driver::sys::{CUgraph, CUresult, CUstream, stream_capture_mode};
 use cuguard::memory::PitchedBuffer;
 use cuguard::{Context, DeviceBuffer, Error, Event, PinnedBuffer, Result, Stream};
-use support::*;
 
 fn begin(stream: &Stream, mode: u32) {
     // SAFETY: the stream is alive, and nothing is enqueued on it until the capture ends.

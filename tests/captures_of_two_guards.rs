@@ -1,12 +1,10 @@
 //! Captures where two guards have one context: the device's primary context. A wait for the whole context would fail, and
 //! end the capture of the other guard.
 
-mod support;
-
 use std::thread;
 
+use crate::support::*;
 use cuguard::{Context, DeviceBuffer, Result, Stream};
-use support::*;
 
 /// Captures a fill, and calls `meanwhile` during the capture.
 fn capture(context: &Context, meanwhile: impl FnOnce() -> Result<()>) -> Result<()> {

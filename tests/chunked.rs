@@ -1,18 +1,16 @@
 //! Chunked work: every value once, on any amount of memory; and nothing is left behind.
 
-mod support;
-
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::*;
 use cuguard::chunked::Piece;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Config, Fault, OtherProcess};
 use cuguard::{Chunked, Context, DeviceBuffer, Error, Module, PinnedBuffer, Result, Scope};
-use support::*;
 
 const MIB: usize = 1 << 20;
 

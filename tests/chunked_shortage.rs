@@ -1,14 +1,12 @@
 //! Chunked work where memory is short: what the program is asked to give up for it, and when.
 
-mod support;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cuguard::{Chunked, Context, DeviceBuffer, Error, Result};
 
+use crate::support::*;
 use cuguard::oom::ReleaseCallback;
-use support::*;
 
 const MIB: usize = 1 << 20;
 

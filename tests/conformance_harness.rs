@@ -25,7 +25,7 @@ mod cases {
     }
 }
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -252,11 +252,7 @@ fn installed(name: &str, source: &str) -> Option<PathBuf> {
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let _ = std::fs::remove_dir_all(&folder);
-            let test = std::thread::current();
-            let test = test.name().unwrap_or("a test");
-            // Not `eprintln!`, which the test harness captures.
-            let line = format!("{test}: NOT RUN: needs a C compiler\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            cuguard_testing::not_run(cuguard_testing::Requirement::CCompiler, "");
             None
         }
         Err(error) => panic!("cannot run {}: {error}", compiler.display()),

@@ -4,19 +4,17 @@
 //! somebody else has destroyed. There a driver refuses whatever is asked without the right context
 //! (the conformance suite has measured it), so a free that forgot to make it current is noticed.
 
-mod support;
-
 use std::thread;
 
 use cuguard::report::Report;
 
+use crate::support::*;
 use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer,
     RegisteredVec, Result, Stream,
 };
-use support::*;
 
 const MIB: usize = 1 << 20;
 

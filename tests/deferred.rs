@@ -1,7 +1,5 @@
 //! What is put off in host functions, while other threads close contexts, allocate, and exit.
 
-mod support;
-
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{
@@ -11,12 +9,12 @@ use std::sync::{
 use std::thread;
 use std::time::Duration;
 
+use crate::support::*;
 use cuguard::context::ContextBuilder;
 use cuguard::driver::api;
 use cuguard::report::ReportSettings;
 use cuguard::snapshot::Group;
 use cuguard::{Context, DeviceBuffer, Event, Kind, Level, MemoryPool, Result, Stream, sim};
-use support::*;
 
 const MIB: usize = 1 << 20;
 

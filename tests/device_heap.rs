@@ -1,15 +1,13 @@
 //! The limit of the device heap: set, rounded, put back; and what a kernel gets of it.
 
-mod support;
-
 use std::io::Write as _;
 
+use crate::support::*;
 use cuguard::context::DeviceHeap;
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUresult, limit};
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBox, Error, Module, Result, Stream};
-use support::*;
 
 const MIB: u64 = 1 << 20;
 const HEAP: &str = include_str!("../kernels/heap.ptx");

@@ -1,14 +1,12 @@
 //! Devices: enumeration and queries, on one device and on two simulated ones.
 
-mod support;
-
 use std::collections::HashSet;
 
+use crate::support::*;
 use cuguard::device::{ComputeCapability, DeviceAttribute};
 use cuguard::driver::{api, sys};
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, Device, Error, Result};
-use support::*;
 
 #[test]
 fn every_device_is_described() -> Result<()> {

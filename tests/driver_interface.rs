@@ -1,6 +1,7 @@
 //! The driver's interface in `crates/sys`: `scripts/driver-interface.py --check` fails when the generated code is not
 //! what the script makes of the lists. It needs no network.
 
+use cuguard_testing::{Requirement, not_run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -13,7 +14,7 @@ fn root() -> &'static Path {
 fn check(repository: &Path) -> Option<(bool, String)> {
     let script = repository.join("scripts/driver-interface.py");
     if !script.exists() {
-        eprintln!("NOT RUN: the driver's interface: the sources are not on this machine");
+        not_run(Requirement::Sources, "");
         return None;
     }
     match Command::new("python3").arg(script).arg("--check").output() {
@@ -23,7 +24,7 @@ fn check(repository: &Path) -> Option<(bool, String)> {
             Some((output.status.success(), text))
         }
         Err(error) => {
-            eprintln!("NOT RUN: the driver's interface: python3: {error}");
+            not_run(Requirement::Python, error);
             None
         }
     }
@@ -46,7 +47,7 @@ fn the_number_of_functions_is_true() {
         "crates/sys/README.md",
     ] {
         let Ok(text) = std::fs::read_to_string(root().join(file)) else {
-            eprintln!("NOT RUN: {file} is not on this machine");
+            not_run(Requirement::Sources, file);
             continue;
         };
         let sentence = format!("{number} functions of the driver API");
@@ -82,7 +83,7 @@ impl Drop for Copied {
 #[test]
 fn a_change_of_a_list_alone_is_noticed() {
     let Some(copy) = Copied::new() else {
-        return eprintln!("NOT RUN: the driver's interface: the sources are not on this machine");
+        return not_run(Requirement::Sources, "");
     };
     let list = copy.0.join("crates/sys/list/functions.txt");
     let text = std::fs::read_to_string(&list).expect("the list");

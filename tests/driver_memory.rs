@@ -1,10 +1,9 @@
 //! Memory as the driver allocates it: managed memory with prefetches and advice, write-combined memory, and the alignment
 //! of device memory.
 
-mod support;
-
 use std::ffi::c_void;
 
+use crate::support::*;
 use cuguard::driver::api;
 use cuguard::driver::sys::mem_range_attribute;
 use cuguard::memory::{ManagedAdvice, MemoryLocation, WriteCombinedBuffer};
@@ -13,7 +12,6 @@ use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Kind, ManagedBuffer, MemoryPool, Pool, Result, Scope,
     Stream, assert_no_leaks,
 };
-use support::*;
 
 const LEN: usize = 5000;
 

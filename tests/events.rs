@@ -1,17 +1,13 @@
 //! Events: they happen when their stream gets there, and go when their owner goes.
 
-#[path = "support/gate.rs"]
-mod gate;
-mod support;
-
 use std::mem;
 use std::time::{Duration, Instant};
 
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, Error, Event, Kind, Result, Stream};
-use gate::Gate;
-use support::*;
 
 #[test]
 fn an_event_happens_when_its_stream_gets_there() -> Result<()> {

@@ -4,18 +4,14 @@
 //! Each test runs itself again as a child, in which one thread waits for a gate that nobody opens, while another ends
 //! the process.
 
-#[path = "support/gate.rs"]
-mod gate;
-mod support;
-
 use std::process::Output;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::{Context, DeviceBuffer, Event, PinnedBuffer, Result, Stream};
-use gate::Gate;
-use support::*;
 
 const LEN: usize = 1000;
 

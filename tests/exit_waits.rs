@@ -1,7 +1,5 @@
 //! The exit handler waits for a report that another thread is writing.
 
-mod support;
-
 use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -9,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use cuguard::{Context, DeviceBuffer};
-use support::*;
 
 /// The report goes to a pipe that is opened for reading only after the process has begun to exit.
 #[test]

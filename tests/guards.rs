@@ -1,7 +1,6 @@
 //! What is allocated is freed when its owner goes, whatever happens on the way.
 
-mod support;
-
+use crate::support;
 use std::cell::RefCell;
 use std::mem::{self, ManuallyDrop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,8 +12,8 @@ use cuguard::{
     RegisteredVec, Result, Stream,
 };
 
+use crate::support::*;
 use cuguard::report::ReportSettings;
-use support::*;
 
 const MIB: usize = 1 << 20;
 

@@ -4,57 +4,29 @@
 //! Each constructor is run again and again, with the first call of the driver refused, then the
 //! second, and so on, until none is.
 
-mod support;
-
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::Layout;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicIsize, Ordering};
 
 use cuguard::report::Report;
 
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, PinnedBuffer,
     RegisteredVec, Result, Stream,
 };
-use support::*;
 
 /// A size that nothing else in this program asks for.
 const ODD: usize = 3_000_017;
 
 /// Blocks of the odd size that the heap has given out.
-static BLOCKS: AtomicI64 = AtomicI64::new(0);
+static BLOCKS: AtomicIsize = AtomicIsize::new(0);
 
-struct Counting;
-
-#[global_allocator]
-static HEAP: Counting = Counting;
-
-fn count(layout: Layout, change: i64) {
+fn count(layout: Layout, change: isize) {
     if layout.size() == ODD {
         BLOCKS.fetch_add(change, Ordering::SeqCst);
-    }
-}
-
-// SAFETY: the system's allocator, and a counter beside it.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count(layout, 1);
-        // SAFETY: as the caller of this.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        count(layout, 1);
-        // SAFETY: as the caller of this.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        count(layout, -1);
-        // SAFETY: as the caller of this.
-        unsafe { System.dealloc(start, layout) };
     }
 }
 
@@ -74,6 +46,7 @@ fn refuse_each<T>(
     make: impl Fn() -> Result<T> + Sync,
     settle: impl Fn() + Sync,
 ) -> Outcome {
+    heap::observe(count);
     let mut outcome = Outcome::default();
     settle();
     let (before, blocks) = (sim::live_counters(), BLOCKS.load(Ordering::SeqCst));

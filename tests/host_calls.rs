@@ -1,21 +1,16 @@
 //! Host functions of scopes: they run in stream order, may borrow, and carry their panics to the scope's end.
 
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/stderr_log.rs"]
-mod stderr_log;
-mod support;
-
+use crate::support::stderr_log;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Error, PinnedBuffer, Result, Scope, Stream};
-use gate::Gate;
-use support::*;
 
 const LEN: usize = 1000;
 

@@ -1,12 +1,11 @@
 //! Guards dropped inside a stream's host function, where the driver permits no call: they are freed at
 //! the next opportunity, and count as live until then.
 
-mod support;
-
 use std::sync::mpsc::channel;
 
 use cuguard::report::Report;
 
+use crate::support::*;
 use cuguard::context::ContextBuilder;
 use cuguard::driver::api;
 use cuguard::driver::sys::CUresult;
@@ -15,7 +14,6 @@ use cuguard::{
     Context, DeviceBuffer, Error, Event, Level, ManagedBuffer, MemoryPool, PinnedBuffer,
     RegisteredVec, Result, Stream, sim,
 };
-use support::*;
 
 const MIB: usize = 1 << 20;
 

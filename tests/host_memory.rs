@@ -1,19 +1,15 @@
 //! Pinned and registered host memory goes back to the allocator, whenever it is dropped: also while its
 //! context is closed, and inside a host function that the close waits for.
 
-#[path = "support/gate.rs"]
-mod gate;
-mod support;
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::alloc::Layout;
+use std::sync::atomic::{AtomicIsize, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::{Context, PinnedBuffer, RegisteredVec, Result, Stream};
-use gate::Gate;
-use support::*;
 
 /// Larger than anything else that this program allocates.
 const LARGE: usize = 8 << 20;
@@ -21,40 +17,17 @@ const LARGE: usize = 8 << 20;
 /// Long enough for a thread that does not wait to get ahead.
 const A_WHILE: Duration = Duration::from_millis(100);
 
-/// Counts the large blocks that are allocated.
-struct Counting;
+/// Large blocks that are allocated.
+static BLOCKS: AtomicIsize = AtomicIsize::new(0);
 
-static BLOCKS: AtomicUsize = AtomicUsize::new(0);
-
-fn is_large(layout: Layout) -> usize {
-    usize::from(layout.size() == LARGE)
-}
-
-// SAFETY: the system's allocator, and a counter.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        BLOCKS.fetch_add(is_large(layout), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        BLOCKS.fetch_add(is_large(layout), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc_zeroed(layout) }
-    }
-
-    unsafe fn dealloc(&self, start: *mut u8, layout: Layout) {
-        BLOCKS.fetch_sub(is_large(layout), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(start, layout) }
+fn count(layout: Layout, change: isize) {
+    if layout.size() == LARGE {
+        BLOCKS.fetch_add(change, Ordering::Relaxed);
     }
 }
 
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn blocks() -> usize {
+fn blocks() -> isize {
+    heap::observe(count);
     BLOCKS.load(Ordering::Relaxed)
 }
 

@@ -1,19 +1,15 @@
 //! The end of a process that is busy: threads that tear down, write a report, hold locks or wait,
 //! while another one calls `exit`; and forks. Each in a child process, which must end in time.
 
-#[path = "support/gate.rs"]
-mod gate;
-mod support;
-
 use std::sync::Mutex;
 use std::sync::OnceLock;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::{Context, DeviceBuffer, Error, Event, PinnedBuffer, Stream, sim};
-use gate::Gate;
-use support::*;
 
 /// What a child ends with that came to its end by itself.
 const FINE: i32 = 7;

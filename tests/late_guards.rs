@@ -1,9 +1,7 @@
 //! A context that was closed before its guards were dropped.
 
-mod support;
-
+use crate::support::*;
 use cuguard::{Context, DeviceBuffer, Error, Level, Result};
-use support::*;
 
 /// One guard is enough for the line at exit.
 #[test]

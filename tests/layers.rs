@@ -1,5 +1,6 @@
 //! The layers of the repository: `scripts/check-layers.py` fails when a lower layer imports a higher one.
 
+use cuguard_testing::{Requirement, not_run};
 use std::path::Path;
 use std::process::Command;
 
@@ -10,11 +11,11 @@ fn check_layers(arguments: &[&str]) {
         "/scripts/check-layers.py"
     ));
     if !script.exists() {
-        return eprintln!("NOT RUN: the layers: the sources are not on this machine");
+        return not_run(Requirement::Sources, "");
     }
     match Command::new("python3").arg(script).args(arguments).output() {
         Ok(output) if output.status.code() == Some(3) => {
-            eprintln!("NOT RUN: the layers: needs Python 3.11 or newer");
+            not_run(Requirement::Python, "3.11 or newer");
         }
         Ok(output) => assert!(
             output.status.success(),
@@ -22,7 +23,7 @@ fn check_layers(arguments: &[&str]) {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         ),
-        Err(error) => eprintln!("NOT RUN: the layers: python3: {error}"),
+        Err(error) => not_run(Requirement::Python, error),
     }
 }
 

@@ -1,13 +1,13 @@
 //! The leak report, as a person gets it: in real processes, by the environment variable.
 
-mod support;
-
+use crate::support;
+use cuguard_testing::{Requirement, not_run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
 
+use crate::support::json;
 use cuguard::report::Report;
-use support::json;
 
 /// An example, as cargo (or the bundle) puts it beside the tests.
 fn example(name: &str) -> Command {
@@ -246,8 +246,7 @@ fn examples_leave_nothing_in_the_driver() {
         let ended = run(name, None);
         if ended.out.starts_with("not run") {
             // Not `eprintln!`, which the test harness keeps to itself when a test passes.
-            use std::io::Write;
-            let _ = writeln!(std::io::stderr(), "NOT RUN: {name} needs a real GPU");
+            not_run(Requirement::RealGpu, &name);
             continue;
         }
         let line = ended.out.lines().last().unwrap_or_default();

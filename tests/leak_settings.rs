@@ -2,14 +2,12 @@
 //!
 //! Each test runs itself again as a child, which leaks.
 
-mod support;
-
 use std::path::PathBuf;
 
 use cuguard::{Context, DeviceBuffer, Level, MemoryPool, Stream};
 
+use crate::support::*;
 use cuguard::report::ReportSettings;
-use support::*;
 
 /// The line about a leak where nobody asked for a report.
 const HINT: &str = "; LEAK_REPORT=1 shows where";

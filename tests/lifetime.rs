@@ -1,14 +1,14 @@
 //! A context that is dropped before its resources: it stays open until the last of them is dropped,
 //! and is torn down then. Nothing of that is a leak.
 
-mod support;
-
+use crate::support;
 use std::mem::{self, ManuallyDrop};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::support::*;
 use cuguard::context::ContextBuilder;
 use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
@@ -17,7 +17,6 @@ use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Event, Level, ManagedBuffer, MemoryPool, PinnedBuffer,
     Pool, RegisteredVec, Result, Stream, sim,
 };
-use support::*;
 
 const MIB: usize = 1 << 20;
 

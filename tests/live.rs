@@ -6,13 +6,14 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use cuguard::prelude::*;
 use cuguard_live::{AskError, Format, Request, ask};
+use cuguard_testing::{Requirement, not_run};
 
 /// What the child does.
 const ROLE: &str = "CUGUARD_TEST_LIVE";
@@ -181,9 +182,8 @@ impl Running {
         let name = format!("cuguard-live-test-{}-{count}", std::process::id());
         let folder = env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
-        let mut command = Command::new(env::current_exe().unwrap());
+        let mut command = cuguard_testing::test_command("child");
         command
-            .args(["child", "--exact", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env("CUGUARD_DRIVER", "sim")
             .env("XDG_RUNTIME_DIR", &folder)
@@ -417,8 +417,7 @@ fn sockets_of_killed_processes_are_removed() {
         Err(AskError::NoProcess { .. })
     ));
     // The next process in that folder.
-    let mut next = Command::new(env::current_exe().unwrap())
-        .args(["child", "--exact", "--nocapture"])
+    let mut next = cuguard_testing::test_command("child")
         .env(ROLE, "")
         .env("CUGUARD_DRIVER", "sim")
         .env("XDG_RUNTIME_DIR", &folder)
@@ -438,9 +437,8 @@ fn sockets_of_killed_processes_are_removed() {
 fn a_runtime_folder_that_others_can_change_is_not_used() {
     let folder = env::temp_dir().join(format!("cuguard-live-shared-{}", std::process::id()));
     let is_used = || {
-        let mut child = Command::new(env::current_exe().unwrap());
+        let mut child = cuguard_testing::test_command("child");
         child
-            .args(["child", "--exact", "--nocapture"])
             .env(ROLE, "")
             .env("CUGUARD_DRIVER", "sim")
             .env("XDG_RUNTIME_DIR", &folder)
@@ -461,7 +459,7 @@ fn a_runtime_folder_that_others_can_change_is_not_used() {
             assert!(!is_used());
             chown(&folder, Some(0), None).unwrap();
         }
-        Err(error) => println!("not run for a folder of another user: {error}"),
+        Err(error) => not_run(Requirement::Root, error),
     }
     assert!(is_used());
     fs::remove_dir_all(folder).unwrap();

@@ -1,6 +1,7 @@
 //! The tables for programs that come from other crates: each expression of cuguard in them stands in an example of the
 //! same chapter, which is compiled and run as a documentation test.
 
+use cuguard_testing::{Requirement, not_run};
 use std::path::Path;
 
 /// The text between backticks in the last column of each row, by line.
@@ -40,7 +41,7 @@ fn examples(text: &str) -> String {
 fn check(chapter: &str, least: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide");
     let Ok(text) = std::fs::read_to_string(folder.join(chapter)) else {
-        eprintln!("NOT RUN: {chapter} is not on this machine");
+        not_run(Requirement::Sources, chapter);
         return;
     };
     let (expressions, code) = (expressions(&text), examples(&text));
@@ -89,7 +90,7 @@ fn sources(folder: &Path, text: &mut String) {
 fn names_in_the_feature_table_exist() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let Ok(table) = std::fs::read_to_string(root.join("docs/feature-table.md")) else {
-        eprintln!("NOT RUN: the feature table is not on this machine");
+        not_run(Requirement::Sources, "the feature table");
         return;
     };
     let mut code = String::new();

@@ -1,15 +1,11 @@
 //! Out of memory: the causes and their numbers. All of it on the simulated GPU, where causes can be
 //! staged at will; `tests/oom_real.rs` stages some on a real one.
 
-#[path = "support/room.rs"]
-mod room;
-mod support;
-
+use crate::support::room::*;
+use crate::support::*;
 use cuguard::oom::{Cause, OomPolicy, OutOfMemory, Processes};
 use cuguard::sim::{self, OtherProcess};
 use cuguard::{Context, DeviceBuffer, Error, Kind, Level, MemoryPool, Pool, Result, Stream};
-use room::*;
-use support::*;
 
 fn names(why: &OutOfMemory) -> Vec<&'static str> {
     why.causes().iter().map(Cause::name).collect()

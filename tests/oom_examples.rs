@@ -1,12 +1,10 @@
 //! The examples of the manual's chapter on memory: each ends well and prints its verdict, with the
 //! right numbers and the right place. So do the examples on work in pieces and on the device heap.
 
-mod support;
-
 use std::path::PathBuf;
 use std::process::Command;
 
-use support::{real, succeeded};
+use crate::support::{real, succeeded};
 
 /// An example, as cargo (or the bundle) puts it beside the tests.
 fn example(name: &str) -> PathBuf {

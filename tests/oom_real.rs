@@ -2,20 +2,17 @@
 //! against the driver's. It fills most of the card for some seconds. Not run on a simulated GPU,
 //! where `tests/oom.rs` stages the same.
 
-#[path = "support/room.rs"]
-mod room;
-mod support;
-
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use cuguard::{Context, DeviceBuffer, Level, MemoryPool, Module, Result, Stream};
+use cuguard_testing::{Requirement, not_run};
 
+use crate::support::room::*;
+use crate::support::*;
 use cuguard::oom::{Cause, OomPolicy, Processes};
-use room::*;
-use support::*;
 
 /// Looks whether two figures are within a percent of each other.
 #[track_caller]
@@ -145,7 +142,10 @@ fn a_free_is_pending() -> Result<()> {
             "{why:#}"
         );
     } else {
-        println!("NOT RUN: the device was faster than the test");
+        not_run(
+            Requirement::RealGpu,
+            "that is busy for longer than the test",
+        );
     }
     stream.synchronize()?;
     drop((scratch, stream, context));
@@ -310,8 +310,7 @@ fn another_process_holds_the_card() -> Result<()> {
         clippy::zombie_processes,
         reason = "it is waited for; where the test panics, the end of its input ends it"
     )]
-    let mut child = Command::new(std::env::current_exe().expect("a path"))
-        .args(["another_process_holds_the_card", "--exact", "--nocapture"])
+    let mut child = cuguard_testing::test_command("another_process_holds_the_card")
         .env(CHILD, "1")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -325,7 +324,7 @@ fn another_process_holds_the_card() -> Result<()> {
     let why = why(take(&context, context.memory()?.total as usize / 2));
     println!("{why:#}");
     match &why.processes {
-        Processes::Unknown(reason) => println!("NOT RUN: NVML tells nothing: {reason}"),
+        Processes::Unknown(reason) => not_run(Requirement::Nvml, reason),
         Processes::Known(_) => {
             let causes = why.causes();
             let Cause::OtherProcesses { bytes, pids } = &causes[0] else {

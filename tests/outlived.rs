@@ -1,17 +1,16 @@
 //! Guards that outlive the close of their context, or the process: they are inert, and what the host
 //! can reach stays valid.
 
-mod support;
-
+use crate::support;
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 
+use crate::support::*;
 use cuguard::{
     Context, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec,
     Result, Stream,
 };
-use support::*;
 
 const MIB: usize = 1 << 20;
 

@@ -1,16 +1,11 @@
 //! A resource is freed once, by its owner; a free that the driver refuses is recorded and not repeated.
 
-mod support;
-
-#[path = "support/gate.rs"]
-mod gate;
-
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::report::Report;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Event, Kind, Result, Stream};
-use gate::Gate;
-use support::*;
 
 /// Dropped on a thread on which the context is not current and cannot be made current: not freed, not deferred, and
 /// recorded with the call that failed.

@@ -1,22 +1,16 @@
 //! Memory that was freed on a stream, and is not available before the stream was waited for: when the recovery
 //! steps wait, and when they do not.
 
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/room.rs"]
-mod room;
-mod support;
-
 use std::time::Duration;
 
+use crate::support::gate::Gate;
+use crate::support::room::*;
+use crate::support::*;
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUmemLocation, CUmemPoolProps, CUmemoryPool, virtual_memory};
 use cuguard::oom::{Cause, OomPolicy, OutOfMemory, RecoveryStep};
 use cuguard::sim;
 use cuguard::{Context, DeviceBuffer, Event, MemoryPool, Result, Stream};
-use gate::Gate;
-use room::*;
-use support::*;
 
 /// Whether a recovery step was tried.
 #[track_caller]

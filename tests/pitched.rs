@@ -1,10 +1,8 @@
 //! Matrices with aligned rows: shapes, copies, rows, scopes, limits.
 
-mod support;
-
+use crate::support::*;
 use cuguard::memory::PitchedBuffer;
 use cuguard::{Context, DeviceBuffer, Error, Result, Stream, assert_no_leaks};
-use support::*;
 
 fn numbers(count: usize) -> Vec<u32> {
     (1..=count as u32).collect()

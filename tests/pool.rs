@@ -1,14 +1,11 @@
 //! Buffers of a pool: records, reuse in the order of streams, frees that do not wait, limits and budgets.
 
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/pool_blocks.rs"]
-mod pool_blocks;
-mod support;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
+use crate::support::gate::Gate;
+use crate::support::pool_blocks::{MIB, at, take};
+use crate::support::*;
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUgraph, stream_capture_mode};
 use cuguard::oom::{Cause, OomPolicy, RecoveryStep};
@@ -16,9 +13,6 @@ use cuguard::report::Report;
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Kind, Level, Pool, Result, Stream, assert_no_leaks,
 };
-use gate::Gate;
-use pool_blocks::{MIB, at, take};
-use support::*;
 
 #[test]
 fn buffers_of_every_size_hold_what_is_copied_to_them() -> Result<()> {

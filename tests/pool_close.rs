@@ -1,11 +1,9 @@
 //! `MemoryPool::close` on a driver that refuses.
 
-mod support;
-
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{Kind, MemoryPool, Result};
-use support::*;
 
 /// The error is returned, and recorded as a failed free.
 #[test]

@@ -1,25 +1,18 @@
 //! Merging of half-empty pages: what it gains, that no byte and no address changes, and when it does not run.
 
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/pool_blocks.rs"]
-mod pool_blocks;
-#[path = "support/room.rs"]
-mod room;
-mod support;
-
+use crate::support::room;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use crate::support::gate::Gate;
+use crate::support::pool_blocks::{MIB, at, every_other, take};
+use crate::support::*;
 use cuguard::driver::DriverKind;
 use cuguard::oom::{OomPolicy, RecoveryStep};
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Error, Pool, Result, Stream, assert_no_leaks};
-use gate::Gate;
-use pool_blocks::{MIB, at, every_other, take};
-use support::*;
 
 /// A byte of a block, by the number of the block and the position.
 fn byte(number: usize, position: usize) -> u8 {

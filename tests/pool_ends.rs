@@ -1,22 +1,16 @@
 //! The end of pools, streams, threads, contexts and processes with blocks of a pool.
 
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/pool_blocks.rs"]
-mod pool_blocks;
-mod support;
-
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::support::gate::Gate;
+use crate::support::pool_blocks::{MIB, take};
+use crate::support::*;
 use cuguard::report::ReportSettings;
 use cuguard::{Context, DeviceBuffer, Error, Kind, Pool, Result, Stream, assert_no_leaks, sim};
-use gate::Gate;
-use pool_blocks::{MIB, take};
-use support::*;
 
 /// In every order of drops everything is freed, and the last of them closes the context.
 #[test]

@@ -1,23 +1,17 @@
 //! Work that a pool must wait for, captures that it must not end, and devices that cannot access its memory.
 
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/pool_blocks.rs"]
-mod pool_blocks;
-mod support;
-
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use crate::support::gate::Gate;
+use crate::support::pool_blocks::{MIB, every_other, take};
+use crate::support::*;
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUgraph, CUstream, stream_capture_mode};
 use cuguard::{Context, DeviceBuffer, Error, Pool, Result, Stream};
-use gate::Gate;
-use pool_blocks::{MIB, every_other, take};
-use support::*;
 
 /// A block that is owned again on the per-thread default stream, which is another one on each thread: a thread that releases
 /// idle memory waits for the work of the thread that freed it.

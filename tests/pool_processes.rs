@@ -1,21 +1,17 @@
 //! An allocation that runs short makes pools release idle memory: in other contexts of the process, and in other processes of the
 //! user. The other process is a child, which is this test program.
 
-#[path = "support/pool_blocks.rs"]
-mod pool_blocks;
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
+use crate::support::pool_blocks::{MIB, take};
+use crate::support::*;
 use cuguard::oom::{OomPolicy, RecoveryStep};
 use cuguard::{Context, DeviceBuffer, Error, Kind, Pool, Result};
 use cuguard_live::{Request, ask};
-use pool_blocks::{MIB, take};
-use support::*;
 
 /// Longer than anything takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -59,9 +55,8 @@ impl Other {
     fn start(name: &str, report: Option<&str>) -> Self {
         let folder = env::temp_dir().join(format!("cuguard-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let mut command = Command::new(env::current_exe().unwrap());
+        let mut command = cuguard_testing::test_command("the_other_process");
         command
-            .args(["the_other_process", "--exact", "--nocapture"])
             .env("CHILD", "other")
             .env("CUGUARD_DRIVER", "sim")
             .env("XDG_RUNTIME_DIR", &folder)

@@ -1,24 +1,17 @@
 //! Memory that a pool does not use: it is found, waited for or merged before an allocation fails, and what cannot be freed is
 //! recorded.
 
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/pool_blocks.rs"]
-mod pool_blocks;
-#[path = "support/room.rs"]
-mod room;
-mod support;
-
+use crate::support::room;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use crate::support::gate::Gate;
+use crate::support::pool_blocks::{MIB, every_other, take};
+use crate::support::*;
 use cuguard::oom::{Cause, OomPolicy};
 use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Error, Pool, Result, Stream};
-use gate::Gate;
-use pool_blocks::{MIB, every_other, take};
-use support::*;
 
 /// The guard and all blocks of a pool are dropped, and its stream still works: that is waited for.
 #[test]

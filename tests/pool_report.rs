@@ -1,17 +1,13 @@
 //! Pools in snapshots and reports: what they hold, and pools that are never dropped.
 
-#[path = "support/pool_blocks.rs"]
-mod pool_blocks;
-mod support;
-
 use std::mem;
 use std::sync::{Arc, Mutex};
 
+use crate::support::pool_blocks::{MIB, take};
+use crate::support::*;
 use cuguard::report::Report;
 use cuguard::snapshot::PoolUsage;
 use cuguard::{Context, DeviceBuffer, Kind, Level, Pool, Result, Stream, assert_no_leaks};
-use pool_blocks::{MIB, take};
-use support::*;
 
 /// The only pool of a context.
 fn only(context: &Context) -> PoolUsage {

@@ -6,11 +6,9 @@
     reason = "each program is a file of its own, with the module that they share"
 )]
 
-mod support;
-
+use crate::support::real;
 use cuguard::scope::Len;
 use cuguard::{Context, Module, Result};
-use support::real;
 
 #[path = "../examples/ported/gemm.rs"]
 mod gemm;

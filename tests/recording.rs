@@ -2,16 +2,14 @@
 //!
 //! Each test runs itself again as a child, which records.
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
+use crate::support::*;
 use cuguard::report::ReportSettings;
 use cuguard::{Context, DeviceBuffer, Kind, PinnedBuffer, Stream, label};
 use cuguard_recording::{End, Event, Recording, What};
-use support::*;
 
 /// A folder that is removed at the end.
 struct Scratch(PathBuf);
@@ -274,8 +272,7 @@ fn a_killed_program_leaves_a_recording_up_to_the_last_event() {
         return;
     }
     let scratch = Scratch::new("killed");
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", TEST, "--nocapture"])
+    let mut child = cuguard_testing::test_command(TEST)
         .env("CHILD", "run")
         .env("LEAK_REPORT", scratch.words())
         .stdout(Stdio::null())

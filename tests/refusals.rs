@@ -1,18 +1,15 @@
 //! A driver that fails at the end of a context: nothing is lost, nothing panics, and the report has it.
 
-#[path = "support/stderr_log.rs"]
-mod stderr_log;
-mod support;
-
+use crate::support::stderr_log;
 use cuguard::report::Report;
 
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{
     Context, DeviceBuffer, Event, ManagedBuffer, MemoryPool, Module, PinnedBuffer, RegisteredVec,
     Result, Stream,
 };
-use support::*;
 
 /// One of each kind that the simulated GPU has, forgotten.
 fn forget_all(context: &Context) -> Result<()> {

@@ -2,10 +2,8 @@
 //! unregistered it, and stays allocated where the driver may still access it. At level counts, where teardown has
 //! no record of it to unregister it by.
 
-mod support;
-
+use crate::support::*;
 use cuguard::{Context, Error, Level, RegisteredVec, Result};
-use support::*;
 
 /// A destroyed context has unregistered everything.
 #[test]

@@ -1,16 +1,15 @@
 //! The frames of a leak report, in real processes: the program's own and not this crate's, also where
 //! the program is stripped.
 
-mod support;
-
 use std::ffi::{CString, c_void};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use crate::support;
+use crate::support::json;
 use cuguard::prelude::*;
-use support::json;
+use cuguard_testing::{Requirement, not_run};
 
 /// An example, as cargo (or the bundle) puts it beside the tests.
 fn example(name: &str) -> PathBuf {
@@ -142,7 +141,6 @@ fn json_has_the_programs_frames_and_all_of_them_where_asked_for() {
 /// the name; and the line that leaked is known all the same.
 #[test]
 fn a_stripped_program_has_modules_offsets_and_the_line() {
-    const TEST: &str = "a_stripped_program_has_modules_offsets_and_the_line";
     let whole = example("leak_report");
     let folder = std::env::temp_dir().join(format!("cuguard-stripped-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -154,7 +152,7 @@ fn a_stripped_program_has_modules_offsets_and_the_line() {
         .status();
     if !stripped.is_ok_and(|status| status.success()) {
         // Not `eprintln!`, which the test harness keeps to itself when a test passes.
-        let _ = writeln!(std::io::stderr(), "NOT RUN: {TEST} needs strip");
+        not_run(Requirement::Binutils, "strip");
         return;
     }
     let mut depths = Vec::new();
@@ -192,12 +190,7 @@ fn a_stripped_program_has_modules_offsets_and_the_line() {
                 let names = String::from_utf8_lossy(&output.stdout).into_owned();
                 assert!(names.contains("staging_area"), "{offsets:?}: {names}");
             }
-            _ => {
-                let _ = writeln!(
-                    std::io::stderr(),
-                    "NOT RUN: a part of {TEST} needs addr2line"
-                );
-            }
+            _ => not_run(Requirement::Binutils, "addr2line"),
         }
     }
     // One of the program, and as many as may be this crate's; an optimised program has fewer at all.
@@ -326,8 +319,7 @@ fn libraries_that_were_unloaded_keep_their_names() {
         let compiler = compiler.args(["-shared", "-fPIC", "-g", "-O1", "-o"]);
         let compiled = compiler.args([&folder.join(library), &file]).status();
         if !compiled.is_ok_and(|status| status.success()) {
-            let _ = writeln!(std::io::stderr(), "NOT RUN: {TEST} needs a C compiler");
-            return;
+            return not_run(Requirement::CCompiler, "");
         }
     }
     let folder_text = folder.to_str().unwrap();

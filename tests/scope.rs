@@ -1,14 +1,10 @@
 //! Scopes: what is borrowed stays borrowed until the stream has done its work, whatever happens.
 
-#[path = "support/gate.rs"]
-mod gate;
-mod support;
-
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::{Context, DeviceBox, DeviceBuffer, Error, Event, PinnedBuffer, Result, Stream};
-use gate::Gate;
-use support::*;
 
 const LEN: usize = 10_000;
 

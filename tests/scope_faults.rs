@@ -1,20 +1,17 @@
 //! Scopes on a driver that refuses, and at the end of the process: no work is left in flight, and
 //! the error is told.
 
-#[path = "support/gate.rs"]
-mod gate;
-mod support;
-
+use crate::support;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Error, PinnedBuffer, Result, Stream};
-use gate::Gate;
-use support::*;
 
 const LEN: usize = 10_000;
 

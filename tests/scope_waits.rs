@@ -1,17 +1,13 @@
 //! The end of a scope on a driver that fails: it waits until no work uses the memory, or ends the process.
 
-#[path = "support/gate.rs"]
-mod gate;
-mod support;
-
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, PinnedBuffer, Result, Stream};
-use gate::Gate;
-use support::*;
 
 /// Teardown inside a scope waits for the scope's work also where the driver refuses at first.
 #[test]

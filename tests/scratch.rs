@@ -1,16 +1,12 @@
 //! Scratch memory of scopes: it belongs to the scope and is freed in stream order, however the scope ends.
 
-#[path = "support/gate.rs"]
-mod gate;
-mod support;
-
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Error, Kind, PinnedBuffer, Result, Stream};
-use gate::Gate;
-use support::*;
 
 const LEN: usize = 10_000;
 

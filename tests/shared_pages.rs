@@ -1,15 +1,11 @@
 //! Two contexts of this crate hold one context of the driver's: their small blocks lie in the same
 //! pages, and no byte is told of twice when memory runs out.
 
-#[path = "support/room.rs"]
-mod room;
-mod support;
-
 use cuguard::Result;
 
+use crate::support::room::*;
+use crate::support::*;
 use cuguard::oom::Cause;
-use room::*;
-use support::*;
 
 const HALF: u64 = 1536 * MIB as u64;
 

@@ -1,21 +1,15 @@
 //! What happens before an allocation fails: callbacks, waiting for frees, trimming; and the budget of
 //! a context.
 
-#[path = "support/gate.rs"]
-mod gate;
-#[path = "support/room.rs"]
-mod room;
-mod support;
-
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
+use crate::support::gate::Gate;
+use crate::support::room::*;
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::oom::{Cause, OomPolicy, RecoveryStep};
 use cuguard::{Context, DeviceBuffer, Error, Kind, ManagedBuffer, Result, Stream};
-use gate::Gate;
-use room::*;
-use support::*;
 
 /// Frees that have not happened yet: the recovery steps wait for them; without the steps the error names them.
 #[test]

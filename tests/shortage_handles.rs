@@ -1,20 +1,16 @@
 //! Out of memory when a stream, an event, a memory pool or a module is created: the recovery steps run as for an
 //! allocation, and the error says the same. (A launch too: `src/scope/launch.rs` tests it.)
 
-#[path = "support/room.rs"]
-mod room;
-mod support;
-
 use std::fmt::Debug;
 use std::panic::Location;
 use std::sync::{Arc, Mutex};
 
+use crate::support::room::*;
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::oom::{Cause, OomPolicy, OutOfMemory, RecoveryStep};
 use cuguard::sim::{self, Fault};
 use cuguard::{Chunked, Context, Error, Event, Kind, MemoryPool, Module, Result, Stream};
-use room::*;
-use support::*;
 
 /// The driver's function, which refuses once or for good.
 fn refusing(function: &str, for_good: bool) -> sim::InjectedFault {

@@ -1,7 +1,6 @@
 //! A context can be opened while another thread holds the lock of standard error.
 
-mod support;
-
+use crate::support;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;

@@ -1,19 +1,15 @@
 //! Streams: they have the flags and priorities of their builder, and are destroyed on drop.
 
-#[path = "support/gate.rs"]
-mod gate;
-mod support;
-
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::driver::api;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Error, Event, Kind, PinnedBuffer, Result, Stream};
 use cust::stream::StreamFlags;
-use gate::Gate;
-use support::*;
 
 const MIB: usize = 1 << 20;
 

@@ -1,10 +1,6 @@
 //! The end of a context: what was forgotten is reported, freed and inert, whatever it is, and
 //! whatever else is going on.
 
-#[path = "support/gate.rs"]
-mod gate;
-mod support;
-
 use std::mem::{self, ManuallyDrop};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,6 +10,8 @@ use std::time::Duration;
 
 use cuguard::report::Report;
 
+use crate::support::gate::Gate;
+use crate::support::*;
 use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
 use cuguard::report::ReportSettings;
@@ -22,8 +20,6 @@ use cuguard::{
     Context, DeviceBuffer, Error, Event, Kind, ManagedBuffer, MemoryPool, Module, PinnedBuffer,
     RegisteredVec, Result, Stream,
 };
-use gate::Gate;
-use support::*;
 
 const MIB: usize = 1 << 20;
 

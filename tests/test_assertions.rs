@@ -1,15 +1,13 @@
 //! `assert_peak_below!` and `assert_no_growth!`: what they accept, and the messages with which they fail.
 
-mod support;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
+use crate::support::*;
 use cuguard::test::{assert_no_growth, assert_peak_below};
 use cuguard::{
     Context, DeviceBuffer, Level, ManagedBuffer, MemoryPool, PinnedBuffer, Result, Stream,
 };
-use support::*;
 
 const MIB: usize = 1 << 20;
 

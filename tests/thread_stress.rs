@@ -2,21 +2,19 @@
 //! from each other meanwhile. Nothing is lost, nothing is freed twice (which the simulated GPU ends
 //! the process for), and the figures are exact.
 
-mod support;
-
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::support::*;
 use cuguard::sim::{self, Counters};
 use cuguard::snapshot::LabelScope;
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, PinnedBuffer, RegisteredVec,
     Result, Stream, label,
 };
-use support::*;
 
 /// One guard of whatever kind.
 #[allow(dead_code, reason = "they are only kept, moved and dropped")]

@@ -1,17 +1,15 @@
 //! Typed kernels: signatures compared with the driver, lengths, safe and unsafe launches. Kernels run on a real GPU; on the
 //! simulated one launches are checked and skipped.
 
-mod support;
-
 use std::sync::Once;
 
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::scope::{Kernel, Len, LenOf, UncheckedKernel, Value};
 use cuguard::sim::{self, Fault};
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, Error, LaunchConfig, Module, Result, Scope, Stream,
 };
-use support::*;
 
 const LAUNCHES: &str = include_str!("../kernels/launches.ptx");
 

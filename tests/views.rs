@@ -1,7 +1,6 @@
 //! Views of device memory: ranges, partial copies, copies on the device, fills, clones, casts.
 
-mod support;
-
+use crate::support::*;
 use cuguard::driver::DriverKind;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
@@ -9,7 +8,7 @@ use cuguard::{
     Context, DeviceBox, DeviceBuffer, DeviceView, Error, ManagedBuffer, MemoryPool, Result, Stream,
     assert_no_leaks,
 };
-use support::*;
+use cuguard_testing::{Requirement, not_run};
 
 const LEN: usize = 1000;
 
@@ -443,8 +442,7 @@ fn copies_between_two_devices() -> Result<()> {
     const TEST: &str = "copies_between_two_devices";
     let loaded = cuguard::driver::load().expect("a driver");
     if loaded.kind() != DriverKind::Simulated {
-        use std::io::Write;
-        let _ = writeln!(std::io::stderr(), "NOT RUN: {TEST} needs two devices");
+        not_run(Requirement::TwoDevices, "");
         return Ok(());
     }
     if part().is_none() {

@@ -9,7 +9,7 @@ use cuguard::memory::Source;
 use cuguard::report::ReportSettings;
 use cuguard::{Context, DeviceBox, DeviceBuffer, Error, Event, Pool, Result, Stream};
 
-use crate::scenarios::{Scenario, primary};
+use super::scenarios::{Scenario, primary};
 
 pub const POOL_SCENARIOS: [(&str, Scenario); 10] = [
     ("a pool: growth", growth),

@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use cuguard::driver::sys::CUresult;
 use cuguard::{DeviceBuffer, Error, Event, Kind, PinnedBuffer, Result, Stream};
 
+use super::{LEN, counts};
+use crate::support;
 use crate::support::*;
-use crate::{LEN, counts, support};
 
 /// Nothing leaks, and the stream is usable, however the capture ends.
 #[test]

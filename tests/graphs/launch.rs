@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuguard::{Context, DeviceBuffer, Error, Kind, ManagedBuffer, PinnedBuffer, Result, Stream};
 
-use crate::gate::Gate;
+use super::{LEN, counts};
+use crate::support::gate::Gate;
 use crate::support::*;
-use crate::{LEN, counts};
 
 #[test]
 fn a_captured_graph_is_replayed() -> Result<()> {

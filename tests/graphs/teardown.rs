@@ -6,8 +6,8 @@ use cuguard::report::{Report, ReportSettings};
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, DeviceBuffer, Error, Kind, Result, Stream};
 
+use super::{LEN, counts};
 use crate::support::*;
-use crate::{LEN, counts};
 
 /// Teardown destroys graphs and ends captures; the guards are inert then.
 #[test]

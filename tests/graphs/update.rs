@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use cuguard::{DeviceBuffer, Error, Result, Stream};
 
+use super::{LEN, counts};
 use crate::support::*;
-use crate::{LEN, counts};
 
 #[test]
 fn an_executable_is_updated() -> Result<()> {

@@ -5,10 +5,10 @@ use cuguard::driver::sys::CUcontext;
 use cuguard::report::Report;
 use cuguard::{Context, Device, DeviceBuffer, Error, Event, Kind, Result, Stream};
 
-use crate::support::*;
-use crate::{
+use super::{
     destroy, foreign_context, foreign_stream, is_alive, ok, primary_is_active, quiet, with_current,
 };
+use crate::support::*;
 
 #[test]
 fn a_borrowed_context_is_never_destroyed() -> Result<()> {

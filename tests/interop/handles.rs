@@ -6,8 +6,8 @@ use cuguard::driver::api;
 use cuguard::driver::sys::{CUcontext, CUevent, CUmodule, CUstream};
 use cuguard::{Context, DeviceBuffer, Error, Event, Kind, Module, Result, Stream};
 
+use super::{PTX, destroy, foreign_context, foreign_stream, ok, quiet, with_current};
 use crate::support::*;
-use crate::{PTX, destroy, foreign_context, foreign_stream, ok, quiet, with_current};
 
 #[test]
 fn handles_of_other_contexts_and_null_are_rejected() -> Result<()> {

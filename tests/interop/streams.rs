@@ -5,8 +5,8 @@ use cuguard::driver::sys::CUstream;
 use cuguard::report::Report;
 use cuguard::{Context, DeviceBuffer, Event, Kind, Result, Stream};
 
+use super::{foreign_stream, ok, quiet, with_current};
 use crate::support::*;
-use crate::{foreign_stream, ok, quiet, with_current};
 
 #[test]
 fn an_owned_stream_is_recorded_and_destroyed() -> Result<()> {

@@ -5,8 +5,8 @@ use cuguard::scope::KernelArgument;
 use cuguard::sim::{self, Fault};
 use cuguard::{DeviceBox, DeviceBuffer, Error, Module, Result};
 
+use super::{Setup, skipping};
 use crate::support::*;
-use crate::{Setup, skipping};
 
 #[test]
 fn a_kernel_may_have_many_parameters() -> Result<()> {

@@ -1,10 +1,9 @@
 //! Configurations: limits of devices and kernels, cooperative launches, clusters.
 
-use std::io::Write;
-
 use cuguard::{Error, LaunchConfig, Result};
+use cuguard_testing::{Requirement, not_run};
 
-use crate::{Setup, skipping};
+use super::{Setup, skipping};
 
 #[test]
 fn configurations_are_made_of_numbers_and_tuples() {
@@ -106,7 +105,6 @@ fn a_cooperative_launch_that_does_not_fit_names_what_does() -> Result<()> {
 
 #[test]
 fn a_cluster_that_does_not_fit_names_what_does() -> Result<()> {
-    const TEST: &str = "a_cluster_that_does_not_fit_names_what_does";
     let _turn = skipping();
     let at = Setup::new()?;
     let nothing = at.module.function("nothing")?;
@@ -114,7 +112,7 @@ fn a_cluster_that_does_not_fit_names_what_does() -> Result<()> {
     match at.launch(&nothing, grid(2)) {
         Err(error @ Error::UnsupportedLaunch { .. }) => {
             // Not `eprintln!`, which the test harness captures.
-            let _ = writeln!(std::io::stderr(), "NOT RUN: {TEST}: {error}");
+            not_run(Requirement::Nvrtc, error);
             return Ok(());
         }
         launched => launched?,

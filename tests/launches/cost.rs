@@ -4,8 +4,8 @@ use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{DeviceBuffer, LaunchConfig, Result};
 
+use super::{ALLOCATIONS, Setup, skipping};
 use crate::support::*;
-use crate::{ALLOCATIONS, Setup, skipping};
 
 /// How often the simulated driver was called for what a launch could ask.
 fn queries() -> Vec<(&'static str, u64)> {

@@ -2,7 +2,7 @@
 
 use cuguard::{Error, LaunchConfig, Module, Result};
 
-use crate::{LAUNCHES, Setup, skipping};
+use super::{LAUNCHES, Setup, skipping};
 
 #[test]
 fn elements_are_covered_by_whole_blocks() -> Result<()> {

@@ -3,8 +3,8 @@
 use cuguard::scope::KernelArgument;
 use cuguard::{DeviceBox, DeviceBuffer, LaunchConfig, Result, Stream};
 
+use super::{Setup, skipping};
 use crate::support::*;
-use crate::{Setup, skipping};
 
 #[test]
 fn tiles_are_reversed_in_large_shared_memory() -> Result<()> {

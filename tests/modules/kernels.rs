@@ -3,8 +3,8 @@
 use cuguard::driver::sys::CUresult;
 use cuguard::{Context, DeviceBox, DeviceBuffer, Error, Module, PinnedBuffer, Result, Stream};
 
+use super::{SAXPY, TABLE};
 use crate::support::*;
-use crate::{SAXPY, TABLE};
 
 const PATTERN: &str = include_str!("../../kernels/pattern.ptx");
 

@@ -4,7 +4,7 @@ use cuguard::code::Linker;
 use cuguard::driver::sys::CUresult;
 use cuguard::{DeviceBox, Error, Module, Result, Stream};
 
-use crate::SAXPY;
+use super::SAXPY;
 use crate::support::*;
 
 /// twice(x), and a kernel that calls it.

@@ -1,14 +1,13 @@
 //! PTX, images, files and CUDA C++: what is loaded, what is refused, and what is unloaded.
 
-use std::io::Write;
-
 use cuguard::code::Linker;
 use cuguard::driver::sys::CUresult;
 use cuguard::nvrtc::{self, Options};
 use cuguard::{Context, DeviceBuffer, Error, Kind, Module, Result, Stream};
+use cuguard_testing::{Requirement, not_run};
 
+use super::{SAXPY, TABLE};
 use crate::support::*;
-use crate::{SAXPY, TABLE};
 
 #[test]
 fn text_with_a_nul_is_refused_with_the_line_it_is_in() -> Result<()> {
@@ -200,7 +199,6 @@ fn modules_are_loaded_from_files() -> Result<()> {
 
 #[test]
 fn cuda_is_compiled_and_loaded() -> Result<()> {
-    const TEST: &str = "cuda_is_compiled_and_loaded";
     const SOURCE: &str = "
         #include \"add.h\"
         template <class T> __global__ void twice(T *x) { *x = add(*x, *x); }
@@ -220,7 +218,7 @@ fn cuda_is_compiled_and_loaded() -> Result<()> {
         );
     let module = match Module::from_cuda_with(&context, SOURCE, &options) {
         Err(Error::Nvrtc(nvrtc::Error::LibraryMissing { .. })) => {
-            let _ = writeln!(std::io::stderr(), "NOT RUN: {TEST} needs NVRTC");
+            not_run(Requirement::Nvrtc, "");
             return Ok(());
         }
         module => module?,

@@ -2,7 +2,7 @@
 
 use cuguard::{DeviceBuffer, Error, Event, MemoryPool, Module, Result, Stream};
 
-use crate::TABLE;
+use super::TABLE;
 use crate::support::*;
 
 #[test]

@@ -7,13 +7,13 @@ use cuguard::report::Report;
 use cuguard::sim::{self, Fault};
 use cuguard::{Error, Kind, Result};
 
+use super::{is_enabled, machine, pair, quiet, two_devices};
 use crate::support::*;
-use crate::{is_enabled, machine, pair, quiet, two_devices};
 
 #[test]
 fn access_ends_on_drop() -> Result<()> {
     let _turn = machine();
-    let Some((first, second)) = two_devices("access_ends_on_drop")? else {
+    let Some((first, second)) = two_devices()? else {
         return Ok(());
     };
     let access = PeerAccess::new(&first, &second)?.named("halves");
@@ -42,7 +42,7 @@ fn access_ends_on_drop() -> Result<()> {
 #[test]
 fn guards_of_one_pair_share_the_access() -> Result<()> {
     let _turn = machine();
-    let Some((first, second)) = two_devices("guards_of_one_pair_share_the_access")? else {
+    let Some((first, second)) = two_devices()? else {
         return Ok(());
     };
     let (third, fourth) = pair()?;
@@ -69,7 +69,7 @@ fn guards_of_one_pair_share_the_access() -> Result<()> {
 #[test]
 fn access_of_other_code_stays() -> Result<()> {
     let _turn = machine();
-    let Some((first, second)) = two_devices("access_of_other_code_stays")? else {
+    let Some((first, second)) = two_devices()? else {
         return Ok(());
     };
     let call = |function: unsafe fn(CUcontext) -> CUresult| -> Result<()> {

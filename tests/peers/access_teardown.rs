@@ -8,14 +8,14 @@ use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{Context, Error, Kind, Result, Stream};
 
+use super::{is_enabled, machine, pair, quiet, two_devices};
 use crate::support::*;
-use crate::{is_enabled, machine, pair, quiet, two_devices};
 
 /// In any order, on any thread: the guard keeps both contexts open.
 #[test]
 fn contexts_are_dropped_first() -> Result<()> {
     let _turn = machine();
-    let Some((first, second)) = two_devices("contexts_are_dropped_first")? else {
+    let Some((first, second)) = two_devices()? else {
         return Ok(());
     };
     let keeper = pair()?; // keeps the primary contexts alive
@@ -33,7 +33,7 @@ fn contexts_are_dropped_first() -> Result<()> {
 #[test]
 fn close_of_the_context_with_the_access() -> Result<()> {
     let _turn = machine();
-    let Some((first, second)) = two_devices("close_of_the_context_with_the_access")? else {
+    let Some((first, second)) = two_devices()? else {
         return Ok(());
     };
     let keeper = pair()?;
@@ -49,7 +49,7 @@ fn close_of_the_context_with_the_access() -> Result<()> {
 #[test]
 fn close_of_the_context_that_is_accessed() -> Result<()> {
     let _turn = machine();
-    let Some((first, second)) = two_devices("close_of_the_context_that_is_accessed")? else {
+    let Some((first, second)) = two_devices()? else {
         return Ok(());
     };
     let keeper = pair()?;
@@ -171,8 +171,7 @@ fn teardown_of_the_peer_cannot_end_the_access() -> Result<()> {
 #[test]
 fn both_contexts_of_an_access_are_closed_at_once() -> Result<()> {
     let _turn = machine();
-    let name = "both_contexts_of_an_access_are_closed_at_once";
-    let Some(kept) = two_devices(name)? else {
+    let Some(kept) = two_devices()? else {
         return Ok(());
     };
     for round in 0..200 {
@@ -241,7 +240,7 @@ fn access_that_stays_is_recorded() -> Result<()> {
 #[test]
 fn dropped_in_a_host_function() -> Result<()> {
     let _turn = machine();
-    let Some((first, second)) = two_devices("dropped_in_a_host_function")? else {
+    let Some((first, second)) = two_devices()? else {
         return Ok(());
     };
     let stream = Stream::new(&first)?;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use cuguard::driver::api;
 use cuguard::{Context, DeviceBuffer, Error, Result, Stream};
 
-use crate::gate::Gate;
+use super::{machine, pair};
+use crate::support::gate::Gate;
 use crate::support::*;
-use crate::{machine, pair};
 
 #[test]
 fn copies_in_both_directions() -> Result<()> {

@@ -15,9 +15,9 @@ use cuguard::{
     Stream,
 };
 
-use crate::gate::Gate;
+use super::{machine, quiet};
+use crate::support::gate::Gate;
 use crate::support::*;
-use crate::{machine, quiet};
 
 const LEN: usize = 1 << 16;
 

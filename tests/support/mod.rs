@@ -3,10 +3,15 @@
 
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+pub mod gate;
+pub mod heap;
 pub mod json;
+pub mod pool_blocks;
+pub mod room;
+pub mod stderr_log;
 
 use std::cell::Cell;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::process::{Command, Output, Stdio};
 use std::sync::{LazyLock, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -15,6 +20,7 @@ use std::time::{Duration, Instant};
 use cuguard::driver::{self, DriverKind};
 use cuguard::sim::{self, Counters};
 use cuguard::{Context, DeviceBuffer, Event, PinnedBuffer, Result, Stream};
+use cuguard_testing::{Requirement, not_run, test_command};
 
 /// A turn at the device: tests of one file run one at a time, as they compare free memory. Child processes have a
 /// context of their own, so [`child`] takes a turn where its thread has none.
@@ -136,8 +142,7 @@ impl InHand {
 pub fn simulated(test: &str) -> bool {
     let simulated = driver::load().expect("a driver").kind() == DriverKind::Simulated;
     if !simulated {
-        // Not `eprintln!`, which the test harness captures.
-        let _ = writeln!(std::io::stderr(), "NOT RUN: {test} needs the simulated GPU");
+        not_run(Requirement::SimulatedGpu, test);
     }
     simulated
 }
@@ -146,7 +151,7 @@ pub fn simulated(test: &str) -> bool {
 pub fn real(test: &str) -> bool {
     let real = driver::load().expect("a driver").kind() == DriverKind::Real;
     if !real {
-        let _ = writeln!(std::io::stderr(), "NOT RUN: {test} needs a real GPU");
+        not_run(Requirement::RealGpu, test);
     }
     real
 }
@@ -161,10 +166,8 @@ pub fn child(test: &str, part: &str, variables: &[(&str, &str)]) -> Output {
 }
 
 fn command(test: &str, part: &str, variables: &[(&str, &str)]) -> Command {
-    let program = std::env::current_exe().expect("this program has a file");
-    let mut command = Command::new(program);
+    let mut command = test_command(test);
     command
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env("CHILD", part)
         .env_remove("LEAK_REPORT")
         .envs(variables.iter().copied());

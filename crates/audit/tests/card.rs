@@ -7,7 +7,7 @@ use std::process::Command;
 fn the_comparison_on_a_gpu_notices_differences() {
     let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/card/tests.py"));
     if !script.exists() {
-        return eprintln!("NOT RUN: the scripts for a GPU: the sources are not on this machine");
+        return cuguard_testing::not_run(cuguard_testing::Requirement::Sources, "");
     }
     match Command::new("python3").arg(script).output() {
         Ok(output) => assert!(
@@ -16,6 +16,6 @@ fn the_comparison_on_a_gpu_notices_differences() {
             String::from_utf8_lossy(&output.stdout),
             String::from_utf8_lossy(&output.stderr)
         ),
-        Err(error) => eprintln!("NOT RUN: the scripts for a GPU: python3: {error}"),
+        Err(error) => cuguard_testing::not_run(cuguard_testing::Requirement::Python, error),
     }
 }

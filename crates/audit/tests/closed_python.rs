@@ -1,8 +1,6 @@
 //! A program that closes a library whose functions the audit library has found: the library stays loaded.
 
-mod support;
-
-use support::{assert_success, compile, run, simulated_driver_folder, text};
+use crate::support::{assert_success, compile, run, simulated_driver_folder, text};
 
 /// A library with the names of CPython's functions. The interpreter is never initialized.
 const PYTHON: &str = "

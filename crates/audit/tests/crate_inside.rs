@@ -1,12 +1,9 @@
 //! A program that uses the cuguard crate has one report, its own: what the crate allocates is not recorded a second time.
 
-mod support;
-
 use std::ffi::{CStr, c_char};
-use std::process::Command;
 
+use crate::support::{assert_success, library, simulated_driver_folder, text};
 use cuguard::prelude::*;
-use support::{assert_success, library, simulated_driver_folder, text};
 
 const CHILD: &str = "CUGUARD_TEST_CHILD";
 
@@ -43,11 +40,9 @@ fn one_report() {
         return leak();
     }
     let driver = simulated_driver_folder();
-    let program = std::env::current_exe().expect("this program has a file");
     for preloaded in [true, false] {
-        let mut command = Command::new(&program);
+        let mut command = cuguard_testing::test_command("one_report");
         command
-            .args(["--exact", "one_report", "--nocapture"])
             .env(CHILD, "1")
             .env("CUGUARD_DRIVER", "real")
             .env("LEAK_REPORT", "1")

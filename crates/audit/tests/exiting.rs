@@ -1,10 +1,8 @@
 //! The search is made when the exit begins: what exit handlers, destructors and the CUDA runtime destroy after that was
 //! reachable.
 
-mod support;
-
+use crate::support::{compile, json, simulated_driver_folder};
 use serde_json::Value;
-use support::{compile, json, simulated_driver_folder};
 
 /// What the C programs have in common: one block that is lost, one MiB.
 const COMMON: &str = r#"

@@ -1,11 +1,9 @@
 //! A signal handler of the program that ends the process in the middle of a call of the driver.
 
-mod support;
-
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use support::{Folder, audited, compile, text};
+use crate::support::{Folder, audited, compile, text};
 
 /// A driver that allocates host memory in a call, or sends a signal.
 const DRIVER: &str = r"

@@ -1,11 +1,9 @@
 //! The exported `malloc` family: memory of the program and of the driver, freed and resized by either.
 
-mod support;
-
 use std::process::Output;
 
-use support::{
-    Folder, assert_success, audited, compile, not_run, programs, simulated_driver_folder, text,
+use crate::support::{
+    Folder, assert_success, audited, compile, programs, simulated_driver_folder, text,
 };
 
 fn source(name: &str) -> String {
@@ -232,7 +230,7 @@ fn a_limit_on_the_address_space() {
             .output();
         match shell {
             Ok(output) => assert_intact(&output),
-            Err(_) => return not_run("needs /bin/sh"),
+            Err(error) => panic!("/bin/sh: {error}"),
         }
     }
 }

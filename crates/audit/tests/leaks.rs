@@ -1,10 +1,8 @@
 //! The report of a program that leaks one of every kind.
 
-mod support;
-
 use std::collections::BTreeMap;
 
-use support::{compile, json, simulated_driver_folder};
+use crate::support::{compile, json, simulated_driver_folder};
 
 #[test]
 fn the_report_has_every_kind_with_exact_counts_and_bytes() {

@@ -1,12 +1,10 @@
 //! A call of the driver does not wait for the dynamic linker's lock, which another thread may hold: one that loads a library,
 //! and waits in its constructor for the thread that calls.
 
-mod support;
-
 use std::path::PathBuf;
 use std::process::Command;
 
-use support::{Folder, assert_success, audited, compile, text};
+use crate::support::{Folder, assert_success, audited, compile, text};
 
 /// A driver that only counts. It takes no lock, and has a thread of its own.
 const DRIVER: &str = r"

@@ -1,11 +1,9 @@
 //! Allocations that the driver refuses for lack of memory: the diagnosis, and what the reports have of it.
 
-mod support;
-
 use std::path::PathBuf;
 
+use crate::support::{Folder, assert_success, compile, run, simulated_driver_folder, text};
 use serde_json::{Value, json};
-use support::{Folder, assert_success, compile, run, simulated_driver_folder, text};
 
 const SOURCE: &str = r#"
 #include <stdio.h>

@@ -1,9 +1,7 @@
 //! What the simulated driver does not have, on a pretend driver: imported memory, green contexts, functions with addresses of
 //! 32 bits, and functions that the audit library does not know.
 
-mod support;
-
-use support::{Folder, assert_success, compile, run, text};
+use crate::support::{Folder, assert_success, compile, run, text};
 
 fn driver() -> Option<Folder> {
     let folder = Folder::new();

@@ -1,11 +1,10 @@
 //! A Python program that compiles code all the time does not grow: not all of its code objects are kept alive.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::{assert_success, audited, not_run, simulated_driver_folder, text};
+use crate::support::{assert_success, audited, simulated_driver_folder, text};
+use cuguard_testing::{Requirement, not_run};
 
 /// Calls the driver from many functions, each with a code object of its own, and says how many of those are alive in the end.
 const SCRIPT: &str = "
@@ -51,7 +50,7 @@ fn alive(count: u32) -> Option<u32> {
 fn code_objects_are_kept_up_to_a_number() {
     let version = Command::new("python3").arg("--version").output();
     if !version.is_ok_and(|version| version.status.success()) {
-        return not_run("needs Python");
+        return not_run(Requirement::Python, "");
     }
     // Their addresses stand for the first.
     assert_eq!(alive(1000), Some(1000));

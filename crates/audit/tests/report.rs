@@ -1,14 +1,13 @@
 //! The report of programs under the audit library: fates, stacks that people recognize, tables, growth, the peak.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
-use support::{
-    Folder, assert_success, audited, compile, json, not_run, run, simulated_driver_folder, text,
+use crate::support::{
+    Folder, assert_success, audited, compile, json, run, simulated_driver_folder, text,
 };
+use cuguard_testing::{Requirement, not_run};
+use serde_json::Value;
 
 /// What the programs use of the driver.
 const DRIVER: &str = r#"
@@ -138,7 +137,7 @@ int main() {{ begin(); models::Model<double>().load(3); return 0; }}"#
         .args(LINKED)
         .output();
     let Ok(compiled) = compiler else {
-        return not_run("needs a C++ compiler");
+        return not_run(Requirement::CxxCompiler, "");
     };
     assert_success(&compiled);
     let report = json(&output, &driver);
@@ -396,7 +395,7 @@ fn shapes_of_python_frames() {
         }
     }
     if ran == 0 {
-        not_run("needs Python 3.9 or newer");
+        not_run(Requirement::Python, "3.9 or newer");
     }
 }
 
@@ -416,7 +415,7 @@ fn python_script(script: &str, interpreter: &str, library: &str, words: &str) ->
         .env("LEAK_REPORT", words)
         .output();
     let Ok(output) = output else {
-        not_run(&format!("needs {interpreter}"));
+        not_run(Requirement::OtherPythons, interpreter);
         return None;
     };
     assert_success(&output);
@@ -496,7 +495,10 @@ fn python_frames_are_named(library: &str, words: &str) {
             continue;
         }
         if library == "CDLL" && !is_read_without_lock(&interpreter) {
-            not_run(&format!("{interpreter} is newer than 3.13"));
+            not_run(
+                Requirement::OtherPythons,
+                format_args!("{interpreter} is newer than 3.13"),
+            );
             continue;
         }
         let Some(report) = python(&interpreter, library, words) else {
@@ -525,7 +527,7 @@ fn python_frames_are_named(library: &str, words: &str) {
         );
     }
     if ran == 0 {
-        not_run("needs Python 3.9 or newer");
+        not_run(Requirement::Python, "3.9 or newer");
     }
 }
 

@@ -3,13 +3,13 @@
 //! The programs call the library's exported search. They keep addresses masked, so that they hold them only where the
 //! test wants them to.
 
-mod support;
-
+use crate::support;
+use cuguard_testing::{Requirement, not_run};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use support::{
-    Folder, assert_success, audited, compile, not_run, programs, simulated_driver_folder, text,
+use crate::support::{
+    Folder, assert_success, audited, compile, programs, simulated_driver_folder, text,
 };
 
 /// The text of a program in `tests/programs`.
@@ -191,7 +191,7 @@ fn shapes_of_a_rust_program() {
         .args([&program, &programs().join("search_static.rs")])
         .output();
     let Ok(compiled) = compiled else {
-        return not_run("needs rustc");
+        return not_run(Requirement::Rustc, "");
     };
     assert_success(&compiled);
     check(
@@ -219,7 +219,7 @@ fn shapes_of_a_python_program() {
         .output();
     let python = match found {
         Ok(found) if found.status.success() => PathBuf::from(text(&found.stdout).trim()),
-        _ => return not_run("needs python3 with ctypes"),
+        _ => return not_run(Requirement::Python, "with ctypes"),
     };
     let script = programs().join("search_python.py");
     let script = script.to_str().expect("a path in UTF-8");

@@ -1,10 +1,10 @@
 //! Searches that something hinders: what they do not find is not called lost.
 
-mod support;
-
 use std::path::PathBuf;
 
-use support::{Folder, assert_success, audited, compile, programs, simulated_driver_folder, text};
+use crate::support::{
+    Folder, assert_success, audited, compile, programs, simulated_driver_folder, text,
+};
 
 /// The program, and the folder that it is in. `None` without a C compiler.
 fn program() -> Option<(Folder, PathBuf)> {

@@ -1,11 +1,11 @@
 //! Addresses in managed memory: it is searched where the program has the address of a block itself.
 
-mod support;
-
 use std::path::PathBuf;
 
+use crate::support::{
+    Folder, assert_success, audited, compile, programs, simulated_driver_folder, text,
+};
 use serde_json::Value;
-use support::{Folder, assert_success, audited, compile, programs, simulated_driver_folder, text};
 
 /// The program, and the folder that it is in. `None` without a C compiler.
 fn program() -> Option<(Folder, PathBuf)> {

@@ -1,12 +1,10 @@
 //! What the library must not change in a program: its files, its limits, its signals, and that signals end it.
 
-mod support;
-
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Output;
 
-use support::{
+use crate::support::{
     Folder, assert_success, audited, compile, json, programs, simulated_driver_folder, text,
 };
 

@@ -1,11 +1,9 @@
 //! Every kind of resource is recorded, with exact counts and bytes, on every way to the driver.
 
-mod support;
-
 use std::path::Path;
 use std::process::Command;
 
-use support::{
+use crate::support::{
     Folder, assert_success, audited, compile, library, run, simulated_driver_folder, text,
 };
 

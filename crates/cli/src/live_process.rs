@@ -72,7 +72,7 @@ mod tests {
             && !std::path::Path::new(&format!("/proc/self/task/{}/children", std::process::id()))
                 .exists()
         {
-            eprintln!("NOT RUN: this kernel does not list children");
+            cuguard_testing::not_run(cuguard_testing::Requirement::ProcChildren, "");
             return;
         }
         assert!(found.contains(&child.id()), "{found:?}");

@@ -1,20 +1,14 @@
 //! A program that uses the cuguard crate, under `cuguard run`: the crate's server and its report, and no second ones of the audit library.
 //! The program is this test program.
 
-#[path = "support/audited.rs"]
-mod audited;
-#[path = "support/running.rs"]
-mod running;
-mod support;
-
 use std::io::Read;
 use std::path::Path;
 use std::process::Command;
 
-use audited::{live_program, output, subfolder, text};
+use crate::support::audited::{cuguard_run, live_program, output, subfolder, text};
+use crate::support::running::{Running, json};
 use cuguard::prelude::*;
 use cuguard_recording::{Recording, What};
-use running::{Running, json};
 
 const CHILD: &str = "CUGUARD_TEST_CHILD";
 
@@ -75,10 +69,14 @@ fn a_forgotten_buffer_of_cust_is_reported() {
     for driver in ["real", "sim"] {
         for child in ["forgets_with_cust", "forgets_with_cust_and_guards"] {
             let arguments = ["--exitcode", "23", "--fail-on", "lost,reachable", "--"];
-            let mut command = audited::cuguard_run(&arguments);
+            let mut command = cuguard_run(&arguments);
             command
                 .arg(std::env::current_exe().unwrap())
-                .args(["--exact", child, "--test-threads=1"])
+                .args([
+                    "--exact",
+                    &cuguard_testing::test_path(child),
+                    "--test-threads=1",
+                ])
                 .env(CHILD, "1")
                 .env("CUGUARD_DRIVER", driver);
             let ended = output(&mut command);
@@ -104,7 +102,7 @@ fn start(arguments: &[&str]) -> Option<Running> {
     let own = std::env::current_exe().unwrap();
     Some(Running::start_with(
         &own,
-        "child",
+        &cuguard_testing::test_path("child"),
         |command: &mut Command| {
             // The crate finds the driver by its name, as it does on a machine with a GPU.
             command

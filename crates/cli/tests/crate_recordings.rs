@@ -1,18 +1,15 @@
 //! Recordings and leak reports of a program that uses the cuguard crate, on the simulated driver, and what `cuguard report` shows of
 //! them. The program is this test program.
 
-#[path = "support/recorded.rs"]
-mod recorded;
-#[path = "support/reporting.rs"]
-mod reporting;
-mod support;
+use crate::support;
+use crate::support::recorded;
+use cuguard_testing::{Requirement, not_run};
+use std::process::Output;
 
-use std::process::{Command, Output};
-
+use crate::support::reporting::{Folder, refused, shown};
 use cuguard::Level;
 use cuguard::prelude::*;
 use cuguard::report::ReportSettings;
-use reporting::{Folder, refused, shown};
 use serde_json::Value;
 
 /// The file that the program itself records into.
@@ -80,9 +77,7 @@ fn program() {
 
 /// Runs the program with these words of `LEAK_REPORT`.
 fn run(folder: &Folder, part: &str, words: &str) -> Output {
-    let own = std::env::current_exe().expect("this program has a file");
-    let mut command = Command::new(own);
-    command.args(["program", "--exact", "--nocapture"]);
+    let mut command = cuguard_testing::test_command("program");
     command.env(CHILD, part).env("LEAK_REPORT", words);
     command.env(FILE, folder.path(OWN));
     command.env("CUGUARD_DRIVER", "sim").env_remove("RANK");
@@ -220,11 +215,15 @@ fn run_audited(options: &[&str], part: &str) -> Option<String> {
     let own = std::env::current_exe().expect("this program has a file");
     let mut command = support::cuguard("sim", &["run"]);
     command.args(options).arg("--").arg(own);
-    command.args(["program", "--exact", "--nocapture"]);
+    command.args([
+        &cuguard_testing::test_path("program"),
+        "--exact",
+        "--nocapture",
+    ]);
     let output = command.env(CHILD, part).output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     if stderr.contains("this build of cuguard has no audit library") {
-        println!("not run: {stderr}");
+        not_run(Requirement::AuditLibrary, &stderr);
         return None;
     }
     assert!(output.status.success(), "{stderr}");

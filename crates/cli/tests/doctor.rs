@@ -3,16 +3,15 @@
 //! Most tests run on the simulated GPU. Those that need a real GPU, or a machine without one, print
 //! `NOT RUN` elsewhere.
 
-mod support;
-
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use cuguard_testing::{Requirement, not_run};
 use serde_json::Value;
 
-use support::cuguard;
+use crate::support::cuguard;
 
 fn run(driver: &str, arguments: &[&str]) -> Output {
     output(&mut cuguard(driver, arguments))
@@ -45,10 +44,6 @@ fn assert_parts(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{part:?} is not in\n{text}");
     }
-}
-
-fn not_run(test: &str, needs: &str) {
-    let _ = writeln!(std::io::stderr(), "NOT RUN: {test} needs {needs}");
 }
 
 #[test]
@@ -170,7 +165,7 @@ fn nothing_is_measured_unless_asked_for() {
 fn without_a_driver() {
     let output = run("real", &["doctor"]);
     if output.status.code() != Some(3) {
-        return not_run("without_a_driver", "a machine without a GPU");
+        return not_run(Requirement::NoDriver, "");
     }
     assert_parts(
         &text(&output),
@@ -195,7 +190,7 @@ fn without_a_driver() {
 fn a_real_gpu() {
     let output = run("real", &["doctor", "--json", "--probe"]);
     if output.status.code() == Some(3) {
-        return not_run("a_real_gpu", "a real GPU");
+        return not_run(Requirement::RealGpu, "");
     }
     let report = json(&output);
     assert_eq!(report["driver"]["simulated"], false);

@@ -1,16 +1,14 @@
 //! `cuguard doctor` shows the pools of running processes. The process is a child, which is this test program.
 
-mod support;
-
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use crate::support::cuguard;
 use cuguard::{Context, DeviceBuffer, Pool};
 use serde_json::Value;
-use support::cuguard;
 
 /// Set in the child.
 const ROLE: &str = "CUGUARD_TEST_DOCTOR_POOLS";
@@ -49,9 +47,8 @@ impl Running {
         );
         let folder = env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
-        let mut command = Command::new(env::current_exe().unwrap());
+        let mut command = cuguard_testing::test_command("child");
         command
-            .args(["child", "--exact", "--nocapture", "--test-threads=1"])
             .env(ROLE, "1")
             .env("CUGUARD_DRIVER", "sim")
             .env("XDG_RUNTIME_DIR", &folder)

@@ -1,19 +1,14 @@
 //! `cuguard dump`, `cuguard watch` and the signal, on programs that run under `cuguard run` with the simulated driver.
 
-#[path = "support/audited.rs"]
-mod audited;
-#[path = "support/running.rs"]
-mod running;
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use audited::{live_program, not_run, output, subfolder, text};
-use running::{Running, json, send, wait_until};
-use support::cuguard;
+use crate::support::audited::{live_program, output, subfolder, text};
+use crate::support::cuguard;
+use crate::support::running::{Running, json, send, wait_until};
+use cuguard_testing::{Requirement, not_run};
 
 #[test]
 fn a_dump_says_what_is_lost_and_the_program_runs_on() {
@@ -140,7 +135,7 @@ fn a_dump_overwrites_neither_recordings_nor_what_a_link_of_another_user_names() 
         chown(&other, Some(65534), None).unwrap();
         refused(&other, "is not a file of this user");
     } else {
-        not_run("needs root, to create links of another user");
+        not_run(Requirement::Root, "to create links of another user");
     }
     running.end();
 }
@@ -248,7 +243,7 @@ fn a_forked_child_neither_serves_nor_reports() {
     // Printed before or after the parent's line.
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", running.process));
     let Ok(children) = children else {
-        return not_run("this kernel does not list children");
+        return not_run(Requirement::ProcChildren, "");
     };
     let child: u32 = children.trim().parse().expect("one child");
     let dumped = output(&mut running.cuguard(&["dump", &child.to_string()]));
@@ -351,7 +346,7 @@ fn a_process_of_another_user_is_refused() {
     };
     // SAFETY: always succeeds.
     if unsafe { libc::geteuid() } != 0 {
-        return not_run("needs root, to become another user");
+        return not_run(Requirement::Root, "to become another user");
     }
     let running = Running::start(program, "", &[]);
     use std::os::unix::process::CommandExt;

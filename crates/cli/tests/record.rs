@@ -1,16 +1,13 @@
 //! `cuguard run --record`: what a recording has, and where it is, on the simulated driver.
 
-#[path = "support/audited.rs"]
-mod audited;
-mod support;
-
 use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use audited::{cuguard_run, live_program, not_run, output, stderr, subfolder, text};
+use crate::support::audited::{cuguard_run, live_program, output, stderr, subfolder, text};
 use cuguard_recording::{End, Frame, Recording, What};
+use cuguard_testing::{Requirement, not_run};
 
 /// `cuguard run` with a recording of a program that ends at once.
 fn record(file: &Path, program: &Path, what: &str) -> Command {
@@ -301,7 +298,7 @@ fn python_frames_have_names() {
     }
     let is_there = Command::new("python3").arg("--version").output();
     if !is_there.is_ok_and(|python| python.status.success()) {
-        return not_run("needs python3");
+        return not_run(Requirement::Python, "");
     }
     let folder = subfolder("record-python");
     let script = folder.join("train.py");

@@ -1,15 +1,12 @@
 //! Names of functions in recordings: of libraries that replace each other, and of programs that the machine does not have.
 
-#[path = "support/audited.rs"]
-mod audited;
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use audited::{compile, cuguard_run, live_program, not_run, output, subfolder, text};
-use support::cuguard;
+use crate::support::audited::{compile, cuguard_run, live_program, output, subfolder, text};
+use crate::support::cuguard;
+use cuguard_testing::{Requirement, not_run};
 
 /// Runs a program under `cuguard run --record` with further options.
 fn record(file: &Path, options: &[&str], program: &Path, arguments: &[&Path]) -> Output {
@@ -72,7 +69,7 @@ fn replaced(name: &str, options: &[&str], shift: u32) -> Option<(PathBuf, [PathB
     match text(&run.stdout).trim() {
         "same" => Some((file, libraries)),
         _ => {
-            not_run("the second library was loaded at other addresses");
+            not_run(Requirement::SameAddress, "");
             None
         }
     }

@@ -1,14 +1,9 @@
 //! `cuguard report` and `cuguard diff` in processes of their own, on recordings of other processes.
 
-#[path = "support/recorded.rs"]
-mod recorded;
-#[path = "support/reporting.rs"]
-mod reporting;
-mod support;
-
+use crate::support::recorded;
 use std::fs;
 
-use reporting::{Folder, TRAINING, cuguard, refused, shown};
+use crate::support::reporting::{Folder, TRAINING, cuguard, refused, shown};
 use serde_json::Value;
 
 /// Child processes record here.

@@ -1,14 +1,9 @@
 //! The files that `cuguard report` writes: pictures, profiles and pages, and what they never replace.
 
-#[path = "support/recorded.rs"]
-mod recorded;
-#[path = "support/reporting.rs"]
-mod reporting;
-mod support;
-
+use crate::support::recorded;
 use std::fs;
 
-use reporting::{Folder, TRAINING, cuguard, refused, shown};
+use crate::support::reporting::{Folder, TRAINING, cuguard, refused, shown};
 
 /// Child processes record here.
 #[test]
@@ -247,7 +242,7 @@ fn pprof_opens(profile: &str) {
         .args(["tool", "pprof", "-raw", profile])
         .output();
     match output {
-        Err(error) => println!("not run: go tool pprof: {error}"),
+        Err(error) => cuguard_testing::not_run(cuguard_testing::Requirement::Pprof, error),
         Ok(output) => {
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(
@@ -264,10 +259,7 @@ fn links_of_other_users_are_not_followed() {
     use std::os::unix::fs::{PermissionsExt, lchown, symlink};
     // SAFETY: always succeeds.
     if unsafe { libc::geteuid() } != 0 {
-        // Not by a macro: what these print of a test that passes is not shown.
-        let why = "links_of_other_users_are_not_followed: not run: needs root\n";
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), why.as_bytes());
-        return;
+        return cuguard_testing::not_run(cuguard_testing::Requirement::Root, "");
     }
     let folder = Folder::new("links");
     let file = folder.record("a.cgr", None, TRAINING);

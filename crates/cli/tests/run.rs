@@ -1,16 +1,13 @@
 //! `cuguard run`: exit codes, signals, reports of several processes, and its options.
 
-mod support;
-
-#[path = "support/audited.rs"]
-mod audited;
-
+use crate::support;
+use crate::support::audited;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
 
-use audited::{cuguard_run, output, program, reports, stderr, subfolder, text};
+use crate::support::audited::{cuguard_run, output, program, reports, stderr, subfolder, text};
 
 #[test]
 fn the_exit_status_is_the_programs() {

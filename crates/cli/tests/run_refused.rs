@@ -1,16 +1,12 @@
 //! Programs that `cuguard run` does not run, the library's file, and what is left behind.
 
-mod support;
-
-#[path = "support/audited.rs"]
-mod audited;
-
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use audited::{cuguard_run, not_run, output, program, reports, stderr, subfolder, text};
+use crate::support::audited::{cuguard_run, output, program, reports, stderr, subfolder, text};
+use cuguard_testing::{Requirement, not_run};
 
 #[track_caller]
 fn assert_refused(file: &Path, code: i32, words: &str) {
@@ -149,7 +145,7 @@ fn programs_that_nothing_can_be_preloaded_into_are_named() {
             125,
             &format!("it is linked statically and has no loader. {preload} link it dynamically"),
         ),
-        false => not_run("the static program: needs a static C library"),
+        false => not_run(Requirement::CompilerOptions, "-static"),
     }
 }
 
@@ -180,7 +176,7 @@ fn programs_with_sanitizers_are_named() {
         let mut command = Command::new(&compiler);
         let built = command.args(options).arg("-o").args([&program, &source]);
         if !built.output().is_ok_and(|built| built.status.success()) {
-            not_run(&format!("needs a compiler with {options:?}"));
+            not_run(Requirement::CompilerOptions, format_args!("{options:?}"));
             continue;
         }
         match words {
@@ -207,7 +203,7 @@ fn programs_with_privileges_are_named() {
     let own = output(cuguard_run(&["--"]).arg(&program).arg("return"));
     assert_eq!(own.status.code(), Some(3), "{}", stderr(&own));
     if chown(&program, Some(65_534), Some(65_534)).is_err() {
-        return not_run("needs root");
+        return not_run(Requirement::Root, "");
     }
     set(0o4755);
     assert_refused(
@@ -337,7 +333,7 @@ fn a_file_system_without_execution_is_named() {
         .arg(&folder)
         .output();
     if !mounted.is_ok_and(|mounted| mounted.status.success()) {
-        return not_run("needs root, to mount a file system");
+        return not_run(Requirement::Root, "to mount a file system");
     }
     let mut command = cuguard_run(&["--"]);
     command

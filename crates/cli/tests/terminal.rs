@@ -1,17 +1,11 @@
 //! `cuguard doctor` and `cuguard run` in a pseudo-terminal, with a screen that implements the few escape sequences that the
 //! program may use.
 
-mod support;
-
-#[path = "support/audited.rs"]
-mod audited;
-#[path = "support/pty.rs"]
-mod pty;
-
+use crate::support::audited;
 use std::os::unix::process::ExitStatusExt;
 
-use pty::Pty;
-use support::cuguard;
+use crate::support::cuguard;
+use crate::support::pty::Pty;
 
 /// Reads until this many reports of `--watch` have ended, or the program has.
 fn read_reports(pty: &mut Pty, count: usize) {

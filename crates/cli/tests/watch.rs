@@ -1,18 +1,10 @@
 //! `cuguard watch` in a pseudo-terminal: what it draws, and what it leaves behind.
 
-#[path = "support/audited.rs"]
-mod audited;
-#[path = "support/pty.rs"]
-mod pty;
-#[path = "support/running.rs"]
-mod running;
-mod support;
-
 use std::collections::BTreeMap;
 
-use audited::live_program;
-use pty::Pty;
-use running::Running;
+use crate::support::audited::live_program;
+use crate::support::pty::Pty;
+use crate::support::running::Running;
 
 const COLUMNS: usize = 120;
 const ROWS: usize = 40;

@@ -6,9 +6,7 @@ use std::collections::BTreeSet;
 
 use cuguard_driver::{api, sys};
 
-#[path = "support/cust_raw_names.rs"]
-mod cust_raw_names;
-use cust_raw_names::with_cust_raw_names;
+use crate::support::cust_raw_names::with_cust_raw_names;
 
 #[test]
 fn the_table_has_the_names_that_cust_raw_declares() {

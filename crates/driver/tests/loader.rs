@@ -5,13 +5,10 @@
 //! needs it prints that it was not run.
 
 mod child;
-mod support;
 
 use std::ffi::OsString;
-use std::io::Write;
-use std::process::Command;
 
-use support::{Child, compile, compile_with, installed_driver};
+use crate::support::{Child, compile, compile_with, installed_driver};
 
 #[test]
 fn a_missing_file_is_named() {
@@ -67,16 +64,15 @@ fn a_library_that_is_only_linked_against_a_driver_is_none() {
 /// Without a C compiler a test that needs one prints so.
 #[test]
 fn a_test_that_cannot_run_says_so() {
-    let program = std::env::current_exe().expect("this program has a file");
-    let output = Command::new(program)
-        .args(["--exact", "a_library_that_is_no_driver_is_named"])
+    let output = cuguard_testing::test_command("a_library_that_is_no_driver_is_named")
         .env("CC", "/nonexistent/cc")
+        .env_remove("CUGUARD_REQUIRE")
         .output()
         .expect("a child can be started");
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     assert!(
-        stderr.contains("NOT RUN: needs a C compiler"),
+        stderr.contains("needs a C compiler"),
         "{stderr:?} says nothing"
     );
 }
@@ -358,13 +354,7 @@ fn a_library_that_simulates_is_told_apart() {
 #[test]
 fn without_a_driver_the_error_lists_what_was_tried() {
     if let Some(driver) = installed_driver() {
-        // Not through the test harness, which hides what a passing test prints.
-        let test = "without_a_driver_the_error_lists_what_was_tried";
-        let _ = writeln!(
-            std::io::stderr(),
-            "{test}: NOT RUN, there is a driver on this machine: {driver}"
-        );
-        return;
+        return cuguard_testing::not_run(cuguard_testing::Requirement::NoDriver, driver);
     }
     for child in [Child::new("load"), Child::new("load").driver("real")] {
         let child = child.run();

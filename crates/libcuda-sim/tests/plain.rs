@@ -3,7 +3,7 @@
 //!
 //! The C programs need a C compiler. Without one, those tests print that they were not run.
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -78,11 +78,7 @@ fn compile(folder: &Path, code: &str, arguments: &[&str]) -> Option<PathBuf> {
             Some(program)
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let test = std::thread::current();
-            let test = test.name().unwrap_or("a test");
-            // Written past the test harness, which captures the output of passing tests.
-            let line = format!("{test}: NOT RUN: needs a C compiler\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            cuguard_testing::not_run(cuguard_testing::Requirement::CCompiler, "");
             let _ = std::fs::remove_dir_all(folder);
             None
         }
@@ -132,18 +128,21 @@ fn a_c_program_that_gets_its_functions_by_name_is_told_too() {
     let _ = std::fs::remove_dir_all(&folder);
 }
 
-/// Without a C compiler, a test that needs one prints that it was not run.
+/// Without a C compiler, a test that needs one prints that it was not run, or fails where one is required.
 #[test]
 fn a_test_that_cannot_run_says_so() {
-    let program = std::env::current_exe().expect("this program has a file");
-    let output = Command::new(program)
-        .args(["--exact", "a_c_program_links_against_it_and_runs"])
-        .env("CC", "/nonexistent/cc")
-        .output()
-        .expect("a child can be started");
-    assert_success(&output);
-    let stderr = text(&output.stderr);
-    assert!(stderr.contains("NOT RUN: needs a C compiler"), "{stderr:?}");
+    for (required, passes) in [("", true), ("all,-cc", true), ("cc", false), ("all", false)] {
+        let test = "a_c_program_links_against_it_and_runs";
+        let output = cuguard_testing::test_command(test)
+            .env("CC", "/nonexistent/cc")
+            .env("CUGUARD_REQUIRE", required)
+            .output()
+            .expect("a child can be started");
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.success(), passes, "{required}: {stderr}");
+        let line = format!("NOT RUN: {test}: needs a C compiler");
+        assert_eq!(stderr.contains(&line), passes, "{required}: {stderr}");
+    }
 }
 
 /// Runs itself as a child process, which loads the driver: by path, and as an installed driver.

@@ -3,7 +3,7 @@
 //! The library is a little C. Each case runs in a process of its own whose dynamic linker finds that library
 //! first. Without a C compiler the tests print that they were not run.
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -37,7 +37,7 @@ fn library(test: &str) -> Option<Folder> {
     match compiled {
         Ok(status) => assert!(status.success(), "{status}"),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let _ = writeln!(std::io::stderr(), "NOT RUN: {test} needs a C compiler");
+            cuguard_testing::not_run(cuguard_testing::Requirement::CCompiler, test);
             return None;
         }
         Err(error) => panic!("cannot run the C compiler: {error}"),

@@ -3,7 +3,7 @@
 //! The library is a little C. Each case runs in a process of its own whose dynamic linker finds that library first, or not
 //! at all. Without a C compiler the tests print that they were not run.
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -42,7 +42,7 @@ fn library(test: &str, folder: &Folder, file: &Path) -> bool {
     match compiled {
         Ok(status) => assert!(status.success(), "{status}"),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let _ = writeln!(std::io::stderr(), "NOT RUN: {test} needs a C compiler");
+            cuguard_testing::not_run(cuguard_testing::Requirement::CCompiler, test);
             return false;
         }
         Err(error) => panic!("cannot run the C compiler: {error}"),
@@ -250,7 +250,7 @@ fn a_library_that_is_no_nvrtc_or_absent_is_an_error() {
     if std::env::var_os(INSIDE).is_some() {
         match version() {
             Ok(_) => {
-                let _ = writeln!(std::io::stderr(), "NOT RUN: {TEST}: NVRTC is installed");
+                cuguard_testing::not_run(cuguard_testing::Requirement::NoNvrtc, TEST);
             }
             Err(Error::LibraryMissing { tried }) => {
                 let text = tried.join("\n");

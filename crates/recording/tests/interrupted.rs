@@ -4,8 +4,6 @@
 
 #![allow(unsafe_code, reason = "forks, and handles signals")]
 
-mod support;
-
 use std::io::Read;
 use std::os::fd::AsRawFd;
 use std::process::Stdio;
@@ -16,7 +14,7 @@ use cuguard_recording::{
 };
 use cuguard_sync::clock;
 
-use support::{FILE, Scratch, allocate, free, started};
+use crate::support::{FILE, Scratch, allocate, free, started};
 
 #[test]
 fn a_forked_child_records_nothing() {

@@ -4,8 +4,6 @@
 
 #![allow(unsafe_code, reason = "sets limits of the process")]
 
-mod support;
-
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
@@ -15,7 +13,7 @@ use cuguard_recording::{
 };
 use cuguard_sync::clock;
 
-use support::{FILE, Scratch, Source, allocate, free, started};
+use crate::support::{FILE, Scratch, Source, allocate, free, started};
 
 #[test]
 fn a_process_that_is_killed_leaves_all_that_it_recorded() {

@@ -160,8 +160,7 @@ mod tests {
         let link = shared.join("link");
         symlink(&target, &link).unwrap();
         if lchown(&link, Some(65_534), None).is_err() {
-            let line = b"links_and_files_of_other_users: NOT RUN: needs root\n";
-            let _ = std::io::stderr().write_all(line);
+            cuguard_testing::not_run(cuguard_testing::Requirement::Root, "");
             return;
         }
         let error = open_report_file(&link).unwrap_err();

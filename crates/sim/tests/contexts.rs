@@ -1,10 +1,8 @@
 //! Contexts that are destroyed while other contexts use their resources.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::common::*;
 use cuguard_sim::counters;
 use cuguard_sys::*;
 

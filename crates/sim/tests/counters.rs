@@ -1,8 +1,6 @@
 //! Counters match what was allocated, and everything is released.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use cuguard_sim::counters;
 use cuguard_sys::*;
 

@@ -1,11 +1,9 @@
 //! Details of single functions, and of fork and exit.
 
-mod common;
-
 use std::ffi::c_void;
 use std::time::{Duration, Instant};
 
-use common::*;
+use crate::common::*;
 use cuguard_sim::{Fault, clear_faults, counters, inject, set_sticky_error};
 use cuguard_sys::*;
 

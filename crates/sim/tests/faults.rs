@@ -1,8 +1,6 @@
 //! Faults: the right call fails, with the right error, as often as requested.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use cuguard_sim::{Fault, clear_faults, counters, inject};
 use cuguard_sys::*;
 

@@ -1,9 +1,7 @@
 //! Memory fragments as measured on a real GPU, scaled to the simulated size: fill the device with
 //! equal blocks, free every other one, allocate one large block.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use cuguard_sim::{Config, ConfigError, configure};
 use cuguard_sys::*;
 

@@ -1,11 +1,9 @@
 //! Kernel nodes of graphs, which are checked and skipped as launches are.
 
-mod common;
-
 use std::cell::Cell;
 use std::ffi::c_void;
 
-use common::*;
+use crate::common::*;
 use cuguard_sim::{Config, Misuse, configure, misuses};
 use cuguard_sys::*;
 

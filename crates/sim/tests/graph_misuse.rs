@@ -1,13 +1,11 @@
 //! Graphs and captures that are used in ways that a program should not: calls fail, and nothing is
 //! left behind.
 
-mod common;
-
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::*;
+use crate::common::*;
 use cuguard_sim::counters;
 use cuguard_sys::*;
 

@@ -1,10 +1,8 @@
 //! Graphs: what is counted, what is detected, and how nodes execute.
 
-mod common;
-
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::*;
+use crate::common::*;
 use cuguard_sim::counters;
 use cuguard_sys::*;
 

@@ -1,12 +1,10 @@
 //! Launches: refused by default, checked and skipped with `kernels=skip`. In child processes, whose stderr is read.
 
-mod common;
-
 use std::ffi::{CString, c_void};
 use std::process::Output;
 use std::ptr;
 
-use common::*;
+use crate::common::*;
 use cuguard_sys::*;
 
 const CODE: &str = "

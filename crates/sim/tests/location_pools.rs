@@ -1,8 +1,6 @@
 //! Pools of host and managed memory, and batches of copies: what is in flight, what is counted.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use cuguard_sim::{counters, misuses};
 use cuguard_sys::*;
 

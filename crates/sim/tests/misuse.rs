@@ -1,11 +1,9 @@
 //! Misuse aborts the process with a line that describes it, or fails the call and is recorded, as
 //! configured.
 
-mod common;
-
 use std::process::Command;
 
-use common::*;
+use crate::common::*;
 use cuguard_sim::{Config, Misuse, configure, misuses};
 use cuguard_sys::*;
 
@@ -230,7 +228,7 @@ fn with_misuse_as_an_error_the_process_goes_on() {
 #[test]
 fn the_line_is_there_under_a_harness_that_keeps_output() {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_destroyed_stream"])
+        .args(["--exact", &cuguard_testing::test_path("a_destroyed_stream")])
         .env("CHILD", "1")
         .env_remove("CUGUARD_SIM")
         .env_remove("RUST_TEST_NOCAPTURE")

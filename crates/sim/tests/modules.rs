@@ -1,12 +1,10 @@
 //! Modules, libraries and linkers: what is live, and the memory of variables. In child processes, whose configuration
 //! is their own.
 
-mod common;
-
 use std::ffi::CString;
 use std::ptr;
 
-use common::*;
+use crate::common::*;
 use cuguard_sys::*;
 
 const CODE: &str = "

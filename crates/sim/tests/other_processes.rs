@@ -1,8 +1,6 @@
 //! Other processes on a device: their memory is not free until they are removed.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use cuguard_sim::{
     Config, OtherProcess, OtherProcessError, PAGE, configure, counters, other_processes,
     set_other_processes,

@@ -1,12 +1,10 @@
 //! `cuGetProcAddress` on two devices: the function of the version asked for, never an older one.
 
-mod common;
-
 use std::ffi::{CStr, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
 
-use common::*;
+use crate::common::*;
 use cuguard_sim::{Config, configure, lookup};
 use cuguard_sys::*;
 

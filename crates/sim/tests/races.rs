@@ -1,12 +1,10 @@
 //! Races: memory that is used before its allocation, or freed while it is in use. A real driver does
 //! not detect them, the simulation does. And correct programs that look similar.
 
-mod common;
-
 use std::ffi::c_void;
 use std::sync::Once;
 
-use common::*;
+use crate::common::*;
 use cuguard_sim::{Config, Misuse, configure, misuses};
 use cuguard_sys::*;
 

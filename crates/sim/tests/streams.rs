@@ -1,12 +1,10 @@
 //! Streams execute work in order, asynchronously; a copy is in flight until the program synchronizes.
 
-mod common;
-
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use common::*;
+use crate::common::*;
 use cuguard_sys::*;
 
 #[test]

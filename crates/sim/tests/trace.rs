@@ -1,8 +1,6 @@
 //! `CUGUARD_SIM=trace` names what is not simulated. In child processes, whose stderr is read.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use cuguard_sys::*;
 
 /// Runs the test `name` in a process of its own with `CUGUARD_SIM` set, and returns the lines of the

@@ -1,8 +1,6 @@
 //! `CUDA_VISIBLE_DEVICES` and `CUDA_DEVICE_ORDER`, in child processes: the driver reads them once.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use cuguard_sys::*;
 
 /// Prints what a program sees: the result of `cuInit`, and the PCI bus number of each device.

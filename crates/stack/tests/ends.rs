@@ -6,15 +6,14 @@
     any(target_arch = "x86_64", target_arch = "aarch64"),
 ))]
 
-mod common;
-
 use std::cell::Cell;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
 use std::thread;
 
-use common::{By, check, child, not_run, rules};
+use crate::common::{By, check, child, rules};
+use cuguard_testing::{Requirement, not_run};
 
 #[test]
 fn on_spawned_threads() {
@@ -181,7 +180,7 @@ fn in_a_program_without_symbols() {
     match Command::new("strip").arg(&copy).status() {
         Ok(status) if status.success() => {
             let output = Command::new(&copy)
-                .arg("--test-threads=1")
+                .args([&cuguard_testing::test_path(""), "--test-threads=1"])
                 .env(VARIABLE, "1")
                 .output()
                 .expect("a child");
@@ -189,7 +188,7 @@ fn in_a_program_without_symbols() {
             let text = String::from_utf8_lossy(&output.stdout);
             assert!(text.contains("many_threads_at_once ... ok"), "{text}");
         }
-        _ => not_run("there is no `strip` for this program"),
+        _ => not_run(Requirement::Binutils, "strip"),
     }
     let _ = std::fs::remove_dir_all(&folder);
     check(By::Either);

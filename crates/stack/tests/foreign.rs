@@ -7,15 +7,14 @@
     any(target_arch = "x86_64", target_arch = "aarch64"),
 ))]
 
-mod common;
-
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{By, check, not_run, rules};
+use crate::common::{By, check, rules};
 use cuguard_stack::{capture_frames, locate};
+use cuguard_testing::{Requirement, not_run};
 
 thread_local! {
     static WANTED: Cell<By> = const { Cell::new(By::Either) };
@@ -102,7 +101,7 @@ fn libraries_that_are_loaded_at_the_same_address() {
     let folder = Folder::new("cuguard-stack-libraries");
     // The same code but for the size, so that the calls are at the same address too.
     let Some(small) = folder.library("small", 24, &[]) else {
-        return not_run("there is no C compiler");
+        return not_run(Requirement::CCompiler, "");
     };
     let large = folder.library("large", 88, &[]).expect("a library");
     let mut before = None;
@@ -110,7 +109,7 @@ fn libraries_that_are_loaded_at_the_same_address() {
     for round in 0..100 {
         let library = if round % 3 == 0 { &large } else { &small };
         let Some(address) = load_and_call(library, rules()) else {
-            return not_run("this program cannot load libraries");
+            return not_run(Requirement::DynamicLoader, "");
         };
         reused += usize::from(before.replace(address) == Some(address));
     }
@@ -154,16 +153,16 @@ fn frame_of(library: &CStr) -> Option<(usize, usize)> {
 #[test]
 fn frames_of_libraries_that_are_unloaded() {
     if rules() != By::Rules {
-        return not_run("there are no rules");
+        return not_run(Requirement::UnwindRules, "");
     }
     let folder = Folder::new("cuguard-stack-unloaded");
     let Some(small) = folder.library("small", 24, &[]) else {
-        return not_run("there is no C compiler");
+        return not_run(Requirement::CCompiler, "");
     };
     let bare = folder.library("bare", 24, &["-Wl,--build-id=none"]);
     let bare = bare.expect("a library");
     let Some((first, first_address)) = frame_of(&small) else {
-        return not_run("this program cannot load libraries");
+        return not_run(Requirement::DynamicLoader, "");
     };
     let other = frame_of(&bare).expect("a library");
     assert_ne!(first, other.0);
@@ -205,10 +204,10 @@ fn libraries_on_many_threads() {
     let sizes = [24, 40, 56, 72, 88, 104];
     let libraries = sizes.map(|size| folder.library(&format!("size{size}"), size, &[]));
     let Some(first) = &libraries[0] else {
-        return not_run("there is no C compiler");
+        return not_run(Requirement::CCompiler, "");
     };
     if load_and_call(first, rules()).is_none() {
-        return not_run("this program cannot load libraries");
+        return not_run(Requirement::DynamicLoader, "");
     }
     std::thread::scope(|scope| {
         for (thread, library) in libraries.iter().enumerate() {
@@ -232,13 +231,13 @@ fn a_library_without_unwind_information() {
         "-fno-exceptions",
     ];
     let Some(bare) = folder.library("bare", 24, &flags) else {
-        return not_run("there is no C compiler");
+        return not_run(Requirement::CCompiler, "");
     };
     // SAFETY: as in `load_and_call`.
     unsafe {
         let handle = libc::dlopen(bare.as_ptr(), libc::RTLD_NOW);
         if handle.is_null() {
-            return not_run("this program cannot load libraries");
+            return not_run(Requirement::DynamicLoader, "");
         }
         let symbol = libc::dlsym(handle, c"enter".as_ptr());
         let enter = std::mem::transmute::<*mut c_void, Entry>(symbol);
@@ -264,7 +263,7 @@ fn code_made_at_run_time() {
             0,
         );
         if page == libc::MAP_FAILED {
-            return not_run("this system allows no code at run time");
+            return not_run(Requirement::Stacks, "no code at run time");
         }
         std::ptr::copy_nonoverlapping(CODE.as_ptr(), page.cast(), CODE.len());
         let enter = std::mem::transmute::<*mut c_void, Entry>(page);

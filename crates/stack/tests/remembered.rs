@@ -1,10 +1,9 @@
 //! Stacks that a thread was on before, and others that look alike.
 
-mod common;
-
+use crate::common;
 use std::hint::black_box;
 
-use common::rules;
+use crate::common::rules;
 use cuguard_stack::{Remembered, capture};
 
 type Stacks = Remembered<usize>;

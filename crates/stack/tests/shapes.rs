@@ -6,13 +6,11 @@
     any(target_arch = "x86_64", target_arch = "aarch64"),
 ))]
 
-mod common;
-
 use std::ffi::{c_int, c_void};
 use std::hint::black_box;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use common::{By, check, rules};
+use crate::common::{By, check, rules};
 use cuguard_stack::{Method, capture, capture_with_backtrace, method};
 
 #[test]

@@ -24,7 +24,10 @@ fn a_first_capture_fits_on_a_small_stack() {
             assert_eq!(libc::pthread_attr_init(&mut attributes), 0);
             let set = libc::pthread_attr_setstacksize(&mut attributes, kibibytes << 10);
             if set != 0 {
-                eprintln!("NOT RUN: the system gives no stack of {kibibytes} KiB");
+                cuguard_testing::not_run(
+                    cuguard_testing::Requirement::Stacks,
+                    format_args!("{kibibytes} KiB"),
+                );
                 continue;
             }
             let mut thread = std::mem::zeroed();

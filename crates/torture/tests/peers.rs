@@ -391,7 +391,10 @@ fn two_devices() -> bool {
         }
     });
     if !simulated {
-        eprintln!("NOT RUN: random programs on two devices need the simulated GPU");
+        cuguard_testing::not_run(
+            cuguard_testing::Requirement::SimulatedGpu,
+            "with two devices",
+        );
     }
     simulated
 }

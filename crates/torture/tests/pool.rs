@@ -2,15 +2,13 @@
 //! it goes on until so many steps were done, and with `CUGUARD_TORTURE_SEED` it begins elsewhere. It runs on the simulated GPU
 //! and on a real one, where kernels write and check all bytes.
 
-mod support;
-
 use std::io::Write;
 use std::time::Instant;
 
+use crate::support::{SLACK, Torture, lines, many, number};
 use cuguard::driver::{self, DriverKind};
 use cuguard_torture::{PoolOutcome, PoolProgram, free_bytes, run_pool};
 use proptest::strategy::Strategy;
-use support::{SLACK, Torture, lines, many, number};
 
 struct Pools;
 

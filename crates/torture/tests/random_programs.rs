@@ -2,15 +2,13 @@
 //! `CUGUARD_TORTURE_STEPS=1000000` it goes on until so many steps were done, and with
 //! `CUGUARD_TORTURE_SEED` it begins elsewhere. It runs on the simulated GPU and on a real one.
 
-mod support;
-
 use std::io::Write;
 use std::time::Instant;
 
+use crate::support::{SLACK, Torture, lines, many, number};
 use cuguard::driver::{self, DriverKind};
 use cuguard_torture::{Outcome, Program, free_bytes, run};
 use proptest::strategy::Strategy;
-use support::{SLACK, Torture, lines, many, number};
 
 /// Attempts to shrink a program that failed. Each creates contexts, which takes a third of a second on a real GPU.
 fn shrink_attempts() -> u32 {

@@ -1,10 +1,8 @@
 //! Runs out of recordings: what fits together, and what does not.
 
-mod support;
-
+use crate::support::{DEVICE, Names, ORDERED, STREAM, allocated, at, freed, recording, run};
 use cuguard_recording::{End, Frame, Stack, What};
 use cuguard_view::{FOREVER, Mark, MarkKind, Run};
-use support::{DEVICE, Names, ORDERED, STREAM, allocated, at, freed, recording, run};
 
 /// Begin and end of each allocation.
 fn spans(run: &Run) -> Vec<(u64, u64)> {

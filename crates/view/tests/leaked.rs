@@ -1,10 +1,9 @@
 //! What ended with its context and was not freed: it is not alive at the end, and still a leak.
 
-mod support;
-
+use crate::support;
+use crate::support::{DEVICE, ORDERED, STREAM, allocated, at, freed, run};
 use cuguard_recording::What;
 use cuguard_view::{At, Look, Overview, Run, diff, json, moment, text};
-use support::{DEVICE, ORDERED, STREAM, allocated, at, freed, run};
 
 /// 512 bytes and a stream end with their context, 64 bytes are alive at the end, 256 bytes are freed.
 fn leaking() -> Run {

@@ -1,13 +1,11 @@
 //! Moments, groups and timelines of random runs against a simple model: the state behind each event.
 
-mod support;
-
 use std::collections::BTreeMap;
 
+use crate::support::{DEVICE, PINNED, allocated, at, freed, run};
 use cuguard_recording::Event;
 use cuguard_view::{At, By, Frames, Memory, Run, group, moment, peak, timeline};
 use proptest::prelude::*;
-use support::{DEVICE, PINNED, allocated, at, freed, run};
 
 /// One step: how long after the last, what, where, how much, from which stack.
 type Step = (u64, bool, u8, u64, u64, u32);

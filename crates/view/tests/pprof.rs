@@ -1,14 +1,12 @@
 //! Profiles of pprof, decoded by another library than the one that encodes them, with the field numbers of pprof's `profile.proto`.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::io::Read;
 
+use crate::support::{DEVICE, PINNED, STREAM, allocated, at, freed, run};
 use cuguard_recording::What;
 use cuguard_view::{At, Frames, Run, moment, pprof};
 use protobuf::CodedInputStream;
-use support::{DEVICE, PINNED, STREAM, allocated, at, freed, run};
 
 /// The fields of one message: numbers, and messages or texts as bytes. Packed numbers are decoded by [`Message::numbers`].
 #[derive(Default)]

@@ -6,6 +6,7 @@ use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cuguard_recording::{Embedded, Frame as RecordedFrame, Module, Recording, Site, Stack};
+use cuguard_testing::{Requirement, not_run};
 use cuguard_view::{Frame, Resolver, SymbolOptions, Symbols};
 
 const C: &str = r#"#include <stdio.h>
@@ -79,7 +80,11 @@ fn run(program: &str, arguments: &[&dyn AsRef<Path>]) -> bool {
             true
         }
         Err(error) => {
-            println!("not run: {program}: {error}");
+            let requirement = match program {
+                "cc" => Requirement::CCompiler,
+                _ => Requirement::Binutils,
+            };
+            not_run(requirement, format_args!("{program}: {error}"));
             false
         }
     }

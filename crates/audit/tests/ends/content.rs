@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use crate::program::{assert_end, code, command, folder, program, report, text};
+use super::program::{assert_end, code, command, folder, program, report, text};
 
 /// The report is made last, so what exit handlers and destructors free is not in it.
 #[test]

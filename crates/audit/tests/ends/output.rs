@@ -1,6 +1,6 @@
 //! Where a report goes, and the words of `LEAK_REPORT`.
 
-use crate::program::{SIMULATED, assert_end, code, command, folder, program, run, text};
+use super::program::{SIMULATED, assert_end, code, command, folder, program, run, text};
 
 #[test]
 fn closed_descriptors_and_other_files_are_left_alone() {

@@ -1,6 +1,6 @@
 //! Processes that execute other programs, and processes that have children.
 
-use crate::program::{assert_end, code, program, run};
+use super::program::{assert_end, code, program, run};
 
 /// The report is made before, as the memory that it is about does not survive. A failed exec leaves the process as it is:
 /// it is reported once more at its end.

@@ -1,6 +1,7 @@
 //! The program that ends as it is asked to, and how it ended.
 
-use std::io::{ErrorKind, Write};
+use cuguard_testing::{Requirement, not_run};
+use std::io::ErrorKind;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output};
@@ -61,7 +62,7 @@ pub(crate) fn program() -> Option<&'static Path> {
         }
     });
     if program.is_none() {
-        not_run("needs a C compiler");
+        not_run(Requirement::CCompiler, "");
     }
     program.as_deref()
 }
@@ -148,12 +149,4 @@ pub(crate) fn report(command: &mut Command, expected: i32) -> serde_json::Value 
     let stderr = text(&output.stderr);
     let line = stderr.lines().find(|line| line.starts_with('{'));
     serde_json::from_str(line.expect("a report")).expect("the report is JSON")
-}
-
-/// Prints that the calling test was not run.
-pub(crate) fn not_run(why: &str) {
-    let test = std::thread::current();
-    let test = test.name().unwrap_or("a test");
-    // Written past the test harness, which captures the output of passing tests.
-    let _ = std::io::stderr().write_all(format!("{test}: NOT RUN: {why}\n").as_bytes());
 }

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::program::{assert_end, code, command, not_run, program, without_core};
+use super::program::{assert_end, code, command, program, without_core};
+use cuguard_testing::{Requirement, not_run};
 
 /// A Python interpreter's own teardown, its ways to end, and its ways to start other processes.
 #[test]
@@ -12,7 +13,7 @@ fn python_ends_as_without_the_library() {
     let python = Path::new("python3");
     let version = Command::new(python).arg("--version").output();
     if !version.is_ok_and(|version| version.status.success()) {
-        return not_run("needs Python");
+        return not_run(Requirement::Python, "");
     }
     const USE: &str = "
 import ctypes, os, signal, subprocess, sys, threading, time

@@ -4,9 +4,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::program::{
-    assert_end, built, code, command, folder, not_run, program, run, text, without_core,
-};
+use super::program::{assert_end, built, code, command, folder, program, run, text, without_core};
+use cuguard_testing::{Requirement, not_run};
 
 #[test]
 fn every_end_has_its_status_and_one_report() {
@@ -283,7 +282,7 @@ int main(int count, char **) { if (cuInit(0) == 0) throw count; return 1; }\n";
     match compiled {
         Ok(compiled) if compiled.status.success() => {}
         Ok(compiled) => panic!("{}", text(&compiled.stderr)),
-        Err(_) => return not_run("needs a C++ compiler"),
+        Err(_) => return not_run(Requirement::CxxCompiler, ""),
     }
     assert_end(
         &without_core(&run(&program, "")),

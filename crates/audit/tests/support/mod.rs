@@ -4,8 +4,9 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use cuguard_testing::{Requirement, not_run};
 use std::ffi::OsStr;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -119,19 +120,11 @@ pub fn compile(folder: &Folder, name: &str, source: &str, arguments: &[&str]) ->
             Some(output)
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            not_run("needs a C compiler");
+            not_run(Requirement::CCompiler, "");
             None
         }
         Err(error) => panic!("cannot run {}: {error}", compiler.display()),
     }
-}
-
-/// Prints that the calling test was not run.
-pub fn not_run(why: &str) {
-    let test = std::thread::current();
-    let test = test.name().unwrap_or("a test");
-    // Written past the test harness, which captures the output of passing tests.
-    let _ = std::io::stderr().write_all(format!("{test}: NOT RUN: {why}\n").as_bytes());
 }
 
 /// A program that is run under the audit library, with the driver in a folder.

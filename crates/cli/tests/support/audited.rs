@@ -3,13 +3,14 @@
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::fs;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
 use crate::support::cuguard;
+use cuguard_testing::{Requirement, not_run};
 
 /// What the simulated driver prints in each process that uses it.
 pub const SIMULATED: &str =
@@ -51,14 +52,6 @@ fn simulated_driver() -> PathBuf {
         .expect("the simulated driver is built")
 }
 
-/// Prints that the calling test was not run.
-pub fn not_run(why: &str) {
-    let test = std::thread::current();
-    let test = test.name().unwrap_or("a test");
-    // Written past the test harness, which captures the output of passing tests.
-    let _ = std::io::stderr().write_all(format!("{test}: NOT RUN: {why}\n").as_bytes());
-}
-
 /// Compiles the program against the simulated driver, once. `None` without a C compiler.
 pub fn program() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
@@ -85,7 +78,7 @@ pub fn program() -> Option<&'static Path> {
         }
     });
     if program.is_none() {
-        not_run("needs a C compiler");
+        not_run(Requirement::CCompiler, "");
     }
     program.as_deref()
 }

@@ -1,5 +1,10 @@
 //! Starts the program.
 
+pub mod audited;
+pub mod pty;
+pub mod recorded;
+pub mod reporting;
+pub mod running;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

@@ -3,7 +3,6 @@
 //! A process has one recording, so the test program starts itself again for each.
 
 use std::path::Path;
-use std::process::Command;
 
 use cuguard_recording::{
     Definitions, Embedded, Event, Kind, Options, Site, StackDefinition, What, embed_symbols,
@@ -114,9 +113,7 @@ pub fn child() {
 /// Records a script: `aADDRESS,BYTES,STACK,LABEL` with a stream or without, `fADDRESS` and `oBYTES`, with spaces between them. `test` is the
 /// name of the test that calls [`child`].
 pub fn make(test: &str, file: &Path, rank: Option<u32>, script: &str) {
-    let own = std::env::current_exe().expect("this program has a file");
-    let mut command = Command::new(own);
-    command.args([test, "--exact", "--nocapture"]);
+    let mut command = cuguard_testing::test_command(test);
     command.env(VARIABLES[0], file).env(VARIABLES[2], script);
     if let Some(rank) = rank {
         command.env(VARIABLES[1], rank.to_string());

@@ -28,7 +28,7 @@ impl Folder {
 
     pub fn record(&self, name: &str, rank: Option<u32>, script: &str) -> String {
         let path = self.path(name);
-        crate::recorded::make("record_child", Path::new(&path), rank, script);
+        super::recorded::make("record_child", Path::new(&path), rank, script);
         path
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::audited::{cuguard_run, output, subfolder, text};
+use super::audited::{cuguard_run, output, subfolder, text};
 use crate::support::cuguard;
 
 /// Longer than anything takes on a busy machine.

@@ -1,7 +1,8 @@
 //! Child processes and libraries made for a test.
 
+pub mod cust_raw_names;
 use std::ffi::{OsStr, OsString};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -19,10 +20,9 @@ pub(crate) struct Child {
 impl Child {
     /// A child that runs the function `role`, with no driver chosen by the environment.
     pub(crate) fn new(role: &str) -> Self {
-        let program = std::env::current_exe().expect("this program has a file");
-        let mut command = Command::new(program);
+        let mut command = cuguard_testing::test_command("child::run");
         command
-            .args(["--exact", "child::run", "--ignored", "--nocapture"])
+            .arg("--ignored")
             .env(ROLE, role)
             .env_remove("CUGUARD_DRIVER")
             .stdin(Stdio::null());
@@ -163,11 +163,7 @@ pub(crate) fn compile_with(name: &str, source: &str, arguments: &[&OsStr]) -> Op
     let output = match output {
         Ok(output) => output,
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let test = std::thread::current();
-            let test = test.name().unwrap_or("a test");
-            // Not through the test harness, which hides what a passing test prints.
-            let line = format!("{test}: NOT RUN: needs a C compiler\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            cuguard_testing::not_run(cuguard_testing::Requirement::CCompiler, "");
             return None;
         }
         Err(error) => panic!("cannot run {}: {error}", compiler.display()),

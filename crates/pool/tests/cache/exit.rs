@@ -1,6 +1,5 @@
 //! A process that ends while its threads use the pool: in a real child process.
 
-use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::thread;
@@ -23,8 +22,8 @@ fn a_process_ends_while_threads_use_the_pool() {
     }
     let name = "exit::a_process_ends_while_threads_use_the_pool";
     for _ in 0..5 {
-        let mut child = Command::new(std::env::current_exe().unwrap());
-        let output = child.args([name, "--exact"]).env(CHILD, "1").output();
+        let mut child = cuguard_testing::test_command(name);
+        let output = child.env(CHILD, "1").output();
         let output = output.unwrap();
         let text = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(7), "{text}");

@@ -50,8 +50,7 @@ impl Scratch {
     }
 
     pub(crate) fn command(&self, test: &str) -> Command {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", test, "--nocapture"]);
+        let mut command = cuguard_testing::test_command(test);
         command.env(FILE, &self.0);
         command
     }

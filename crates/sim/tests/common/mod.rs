@@ -173,11 +173,8 @@ pub fn child_with(name: &str, setting: Option<&str>) -> Output {
 
 /// The command that runs the test `name` alone in a process of its own, without settings.
 pub fn child_command(name: &str) -> Command {
-    let mut command = Command::new(std::env::current_exe().unwrap());
-    command
-        .args(["--exact", name, "--nocapture"])
-        .env("CHILD", "1")
-        .env_remove("CUGUARD_SIM");
+    let mut command = cuguard_testing::test_command(name);
+    command.env("CHILD", "1").env_remove("CUGUARD_SIM");
     command
 }
 

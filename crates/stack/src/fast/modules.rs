@@ -101,7 +101,10 @@ mod tests {
             // SAFETY: a C string; the library has no constructor.
             let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_LAZY) };
             if library.is_null() {
-                println!("not run with {name:?}, which is not installed");
+                cuguard_testing::not_run(
+                    cuguard_testing::Requirement::DynamicLoader,
+                    format_args!("{name:?}"),
+                );
                 continue;
             }
             record_permanent();

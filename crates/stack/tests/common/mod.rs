@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 use std::hint::black_box;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use cuguard_stack::{Method, Remembered, capture, capture_with_rules, frame_at, method};
 
@@ -93,14 +93,8 @@ pub fn rules() -> By {
 
 /// Runs one test of this binary in a process of its own, with a variable set.
 pub fn child(test: &str, variable: &str) -> Output {
-    Command::new(std::env::current_exe().expect("a path"))
-        .args(["--exact", test, "--nocapture", "--test-threads=1"])
+    cuguard_testing::test_command(test)
         .env(variable, "1")
         .output()
         .expect("a child")
-}
-
-/// Prints that something was not tested.
-pub fn not_run(what: &str) {
-    eprintln!("NOT RUN: {what}");
 }

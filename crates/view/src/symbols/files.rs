@@ -210,7 +210,7 @@ mod tests {
         let program = std::env::current_exe().unwrap();
         let id = build_id(&program).unwrap();
         if id.is_empty() {
-            println!("not run: the linker writes no build ids");
+            cuguard_testing::not_run(cuguard_testing::Requirement::CompilerOptions, "build ids");
             return;
         }
         let root = std::env::temp_dir().join(format!("cuguard-files-{}", std::process::id()));

@@ -3,12 +3,12 @@
 use cuguard_view::{At, MarkKind};
 use serde_json::{Value, json};
 
-use crate::support::browser::{Browser, start};
-use crate::support::builder::MIB;
-use crate::support::shown::{
+use super::support::browser::{Browser, start};
+use super::support::builder::MIB;
+use super::support::shown::{
     assert_moment, choose, figure, html, html_at, moment, rows, timeline_point, window,
 };
-use crate::support::{expected, runs};
+use super::support::{expected, runs};
 
 #[test]
 fn a_click_chooses_a_moment_and_a_drag_zooms() {

@@ -3,10 +3,10 @@
 use cuguard_view::{Allocation, At, By, FOREVER, Look, MarkKind, Overview, Ranks, Run, page};
 use serde_json::{Value, json};
 
-use crate::support::browser::{Browser, start};
-use crate::support::builder::{PINNED, STREAM};
-use crate::support::shown::{assert_moment, choose, figure, html, moment, rows, timeline_point};
-use crate::support::{expected, runs};
+use super::support::browser::{Browser, start};
+use super::support::builder::{PINNED, STREAM};
+use super::support::shown::{assert_moment, choose, figure, html, moment, rows, timeline_point};
+use super::support::{expected, runs};
 
 #[test]
 fn every_view_shows_the_numbers_of_the_run() {

@@ -3,22 +3,19 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 
 use cuguard_view::{At, Frames, Moment, folded, moment, pprof};
 use serde_json::Value;
 
-use crate::support::browser::{Browser, start};
-use crate::support::runs;
+use super::support::browser::{Browser, start};
+use super::support::runs;
 
 /// The folder of speedscope's release, and a browser.
 fn speedscope(test: &str) -> Option<(PathBuf, Browser)> {
     let folder = std::env::var_os("CUGUARD_SPEEDSCOPE").map(PathBuf::from);
     let Some(folder) = folder.filter(|folder| folder.join("index.html").is_file()) else {
-        let why = "CUGUARD_SPEEDSCOPE names no folder with speedscope's release";
-        // Not by a macro: what these print of a test that passes is not shown.
-        let _ = writeln!(std::io::stderr(), "{test}: not run: {why}");
+        cuguard_testing::not_run(cuguard_testing::Requirement::Speedscope, test);
         return None;
     };
     Some((folder, start(test)?))

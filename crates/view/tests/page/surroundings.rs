@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::support::browser::{Browser, start};
-use crate::support::runs;
-use crate::support::shown::{choose, html, timeline_point};
+use super::support::browser::{Browser, start};
+use super::support::runs;
+use super::support::shown::{choose, html, timeline_point};
 
 #[test]
 fn hostile_names_stay_text() {

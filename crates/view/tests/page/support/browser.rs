@@ -38,8 +38,7 @@ pub fn chromium() -> Option<PathBuf> {
 /// Starts the browser, or says that the test was not run.
 pub fn start(test: &str) -> Option<Browser> {
     let Some(program) = chromium() else {
-        // Not by a macro: what these print of a test that passes is not shown.
-        let _ = writeln!(std::io::stderr(), "{test}: not run: no chromium");
+        cuguard_testing::not_run(cuguard_testing::Requirement::Browser, test);
         return None;
     };
     Some(Browser::new(&program))

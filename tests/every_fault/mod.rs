@@ -6,20 +6,18 @@
 
 mod pool_scenarios;
 mod scenarios;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, Once, PoisonError};
 
+use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Counters, Fault};
 use cuguard::{Context, DeviceBuffer, Stream};
 use pool_scenarios::POOL_SCENARIOS;
 use scenarios::{SCENARIOS, Scenario};
-use support::*;
 
 /// Whether there is more in the driver than before.
 fn left(before: &Counters, after: &Counters) -> bool {

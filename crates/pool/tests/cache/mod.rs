@@ -5,7 +5,6 @@ mod exit;
 mod fork;
 mod stress;
 
-use std::io::Write;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
@@ -256,8 +255,7 @@ fn the_pin_of_a_block_ends_when_it_is_freed() {
 fn caches_are_kept(test: &str) -> bool {
     let is_so = cuguard_sync::fence::is_asymmetric();
     if !is_so {
-        // Not `eprintln!`, which the test harness captures.
-        let _ = writeln!(std::io::stderr(), "NOT RUN: {test} needs membarrier");
+        cuguard_testing::not_run(cuguard_testing::Requirement::Membarrier, test);
     }
     is_so
 }

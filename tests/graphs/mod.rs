@@ -1,11 +1,7 @@
 //! Graphs: captured work that borrows what it uses, executables, launches, updates.
 
 mod capture;
-#[path = "../support/gate.rs"]
-mod gate;
 mod launch;
-#[path = "../support/mod.rs"]
-mod support;
 mod teardown;
 mod update;
 

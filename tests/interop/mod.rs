@@ -4,8 +4,6 @@
 mod contexts;
 mod handles;
 mod streams;
-#[path = "../support/mod.rs"]
-mod support;
 
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUcontext, CUresult, CUstream};

@@ -3,8 +3,6 @@
 mod kernels;
 mod linking;
 mod loading;
-#[path = "../support/mod.rs"]
-mod support;
 mod symbols;
 
 const SAXPY: &str = include_str!("../../kernels/saxpy.ptx");

@@ -4,22 +4,19 @@
 mod access;
 mod access_teardown;
 mod copies;
-#[path = "../support/gate.rs"]
-mod gate;
 mod page_locked;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::sync::Once;
 use std::time::Duration;
 
+use crate::support::*;
 use cuguard::context::ContextBuilder;
 use cuguard::driver::sys::CUresult;
 use cuguard::driver::{self, DriverKind, api};
 use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Config};
 use cuguard::{Context, Device, Result};
-use support::*;
+use cuguard_testing::{Requirement, not_run};
 
 /// Two devices in the simulation, on which work takes a while. Before anything else.
 fn machine() -> Turn {
@@ -47,16 +44,14 @@ fn pair() -> Result<(Context, Context)> {
 }
 
 /// Contexts of two devices that can access each other; if there are none, prints that a test was not run.
-fn two_devices(test: &str) -> Result<Option<(Context, Context)>> {
-    use std::io::Write;
+fn two_devices() -> Result<Option<(Context, Context)>> {
     if let [first, second, ..] = Device::all()?[..]
         && first.can_access_peer(second)?
         && second.can_access_peer(first)?
     {
         return pair().map(Some);
     }
-    let line = format!("NOT RUN: {test} needs two devices that can access each other");
-    let _ = writeln!(std::io::stderr(), "{line}");
+    not_run(Requirement::TwoDevices, "");
     Ok(None)
 }
 

@@ -6,16 +6,14 @@ mod config;
 mod cost;
 mod occupancy;
 mod running;
-#[path = "../support/mod.rs"]
-mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use std::alloc::Layout;
 use std::cell::Cell;
 use std::sync::Once;
 
+use crate::support::*;
 use cuguard::sim;
 use cuguard::{Context, Function, LaunchConfig, Module, Result, Stream};
-use support::*;
 
 const LAUNCHES: &str = include_str!("../../kernels/launches.ptx");
 
@@ -24,27 +22,15 @@ thread_local! {
 }
 
 /// Counts the allocations of each thread.
-struct Counting;
-
-// SAFETY: passes everything on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+fn count(_: Layout, change: isize) {
+    if change > 0 {
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: as the caller ensures.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller ensures.
-        unsafe { System.dealloc(pointer, layout) }
     }
 }
 
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
 /// A turn, with launches that are checked and skipped where the GPU is simulated.
 fn skipping() -> Turn {
+    heap::observe(count);
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         let config = sim::Config::new().skip_kernels(true);

@@ -1,0 +1,23 @@
+//! The tests of this crate. Each module runs in a process of its own.
+
+cuguard_testing::run_modules_apart!();
+
+mod card;
+mod closed_python;
+mod crate_inside;
+mod ends;
+mod exiting;
+mod handler_exits;
+mod heap;
+mod leaks;
+mod locked;
+mod out_of_memory;
+mod pretend;
+mod python_code;
+mod report;
+mod search;
+mod search_hindered;
+mod search_managed;
+mod support;
+mod unchanged;
+mod ways;

@@ -1,0 +1,18 @@
+//! The tests of this crate. Each module runs in a process of its own.
+
+cuguard_testing::run_modules_apart!();
+
+mod crate_inside;
+mod crate_recordings;
+mod doctor;
+mod doctor_pools;
+mod live;
+mod record;
+mod record_symbols;
+mod report;
+mod report_files;
+mod run;
+mod run_refused;
+mod support;
+mod terminal;
+mod watch;

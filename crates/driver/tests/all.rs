@@ -1,0 +1,9 @@
+//! The tests of this crate. Each module runs in a process of its own.
+
+cuguard_testing::run_modules_apart!();
+
+mod agreement;
+mod linking;
+mod loader;
+mod result;
+mod support;

@@ -1,0 +1,343 @@
+//! Runs each top-level module of a test program in a process of its own.
+//!
+//! Linking takes longer than compiling for small test files, so each crate has one test program, `tests/all.rs`, with one
+//! module per concept. The modules still need a process each: a driver is loaded once per process, settings are read
+//! once, and a registry is global. [`run_modules_apart!`](crate::run_modules_apart) starts the test program again for
+//! each module. All options of the test harness work as usual; so does a filter.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Mutex;
+
+/// Set in the process of a module, to the module's name.
+const MODULE: &str = "CUGUARD_TEST_MODULE";
+
+/// The program that uses it runs each of its top-level modules in a process of its own.
+///
+/// Expands to a constructor, which runs before `main`: the test harness generates `main`.
+#[macro_export]
+macro_rules! run_modules_apart {
+    () => {
+        #[used]
+        #[unsafe(link_section = ".init_array")]
+        static RUN_MODULES_APART: extern "C" fn() = {
+            extern "C" fn start() {
+                $crate::apart::start();
+            }
+            start
+        };
+    };
+}
+
+/// The path of a test of the current module, as `--exact` expects it. `test` is the path within the module.
+///
+/// ```
+/// // In a program without `run_modules_apart!`:
+/// assert_eq!(cuguard_testing::test_path("scope::ends"), "scope::ends");
+/// ```
+pub fn test_path(test: &str) -> String {
+    match env::var(MODULE) {
+        Ok(module) if !module.is_empty() => format!("{module}::{test}"),
+        _ => test.to_owned(),
+    }
+}
+
+/// This program, to run one test of the current module: without capture of its output, and alone.
+///
+/// The test tells the two processes apart by a variable that the caller sets.
+///
+/// # Panics
+/// If the system does not say which file this program is.
+pub fn test_command(test: &str) -> Command {
+    let program = env::current_exe().expect("this program has a file");
+    let mut command = Command::new(program);
+    command.args([
+        "--exact",
+        &test_path(test),
+        "--nocapture",
+        "--test-threads=1",
+    ]);
+    command
+}
+
+/// Runs the modules and exits, unless this is the process of a module. Called by
+/// [`run_modules_apart!`](crate::run_modules_apart).
+pub fn start() {
+    let options = Options::parse(env::args_os().skip(1));
+    if env::var_os(MODULE).is_some() || options.is_query {
+        return;
+    }
+    let code = match run(&options) {
+        Ok(true) => 0,
+        // As the test harness.
+        Ok(false) => 101,
+        Err(error) => {
+            eprintln!("cannot run the modules of this test program: {error}");
+            101
+        }
+    };
+    std::process::exit(code);
+}
+
+/// What the test harness is asked to do.
+#[derive(Debug, Default)]
+struct Options {
+    /// Options with their values.
+    flags: Vec<OsString>,
+    /// Filters, and options that change what they select.
+    selection: Vec<OsString>,
+    /// No test is run.
+    is_query: bool,
+}
+
+impl Options {
+    fn parse(arguments: impl Iterator<Item = OsString>) -> Self {
+        const WITH_VALUE: [&str; 6] = [
+            "--color",
+            "--format",
+            "--logfile",
+            "--shuffle-seed",
+            "--test-threads",
+            "-Z",
+        ];
+        let mut options = Self::default();
+        let mut arguments = arguments.peekable();
+        while let Some(argument) = arguments.next() {
+            let word = argument.to_string_lossy().into_owned();
+            match &*word {
+                "--list" | "--help" | "-h" => options.is_query = true,
+                "--skip" => {
+                    options.selection.push(argument);
+                    options.selection.extend(arguments.next());
+                }
+                "--exact" | "--ignored" | "--include-ignored" => options.selection.push(argument),
+                word if word.starts_with("--skip=") => options.selection.push(argument),
+                word if WITH_VALUE.contains(&word) => {
+                    options.flags.push(argument);
+                    options.flags.extend(arguments.next());
+                }
+                word if word.starts_with('-') => options.flags.push(argument),
+                _ => options.selection.push(argument),
+            }
+        }
+        options
+    }
+
+    /// Whether ignored tests are selected: their names do not tell.
+    fn ignored(&self) -> impl Iterator<Item = &OsString> {
+        let is_meant = |word: &&OsString| *word == "--ignored" || *word == "--include-ignored";
+        self.selection.iter().filter(is_meant)
+    }
+}
+
+fn this_program(module: &str) -> std::io::Result<Command> {
+    let mut command = Command::new(env::current_exe()?);
+    command.env(MODULE, module);
+    Ok(command)
+}
+
+/// The tests that are selected, by module and in the order of the harness.
+fn selected(options: &Options) -> std::io::Result<Vec<(String, Vec<String>)>> {
+    let listing = this_program("")?
+        .args(["--list", "--format=terse"])
+        .args(&options.selection)
+        .stderr(Stdio::inherit())
+        .output()?;
+    if !listing.status.success() {
+        return Err(std::io::Error::other(format!("--list: {}", listing.status)));
+    }
+    let mut modules: Vec<(String, Vec<String>)> = Vec::new();
+    for line in String::from_utf8_lossy(&listing.stdout).lines() {
+        let Some(test) = line.strip_suffix(": test") else {
+            continue;
+        };
+        let module = test.split_once("::").map_or("", |(module, _)| module);
+        match modules.iter_mut().find(|(name, _)| name == module) {
+            Some((_, tests)) => tests.push(test.to_owned()),
+            None => modules.push((module.to_owned(), vec![test.to_owned()])),
+        }
+    }
+    Ok(modules)
+}
+
+/// How many modules run at once. Tests on a GPU compare how much of its memory is free, and run alone.
+fn jobs(options: &Options) -> usize {
+    let alone = ["--test-threads=1", "1"];
+    let has_gpu = || {
+        ["/dev/nvidiactl", "/dev/dxg"]
+            .map(Path::new)
+            .iter()
+            .any(|file| file.exists())
+    };
+    if options
+        .flags
+        .iter()
+        .any(|flag| alone.iter().any(|word| flag == word))
+        || has_gpu()
+    {
+        1
+    } else {
+        std::thread::available_parallelism().map_or(1, Into::into)
+    }
+}
+
+/// Runs the selected modules, some at a time, and returns whether all tests passed.
+fn run(options: &Options) -> std::io::Result<bool> {
+    let modules = Mutex::new(selected(options)?.into_iter());
+    let totals = Mutex::new(Totals::default());
+    let next = || modules.lock().expect("no thread panics with it").next();
+    let work = || -> std::io::Result<()> {
+        while let Some((module, tests)) = next() {
+            let (status, output) = run_module(options, &module, &tests)?;
+            // What is printed of a module stays together.
+            let mut totals = totals.lock().expect("no thread panics with it");
+            let mut stdout = std::io::stdout().lock();
+            writeln!(stdout, "\nmodule {module}")?;
+            stdout.write_all(&output)?;
+            let text = String::from_utf8_lossy(&output);
+            let result = text.lines().rev().find_map(Counts::parse);
+            totals.add(module, tests.len(), status, result);
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs(options)).map(|_| scope.spawn(work)).collect();
+        let mut ended = workers.into_iter().map(|worker| worker.join());
+        ended.try_for_each(|worker| worker.expect("a worker does not panic"))
+    })?;
+    let totals = totals.into_inner().expect("no thread panics with it");
+    Ok(totals.print())
+}
+
+/// Runs the tests of one module. Returns what it printed, on standard output and standard error.
+fn run_module(
+    options: &Options,
+    module: &str,
+    tests: &[String],
+) -> std::io::Result<(ExitStatus, Vec<u8>)> {
+    // A test process asks for its path with `test_path`, which needs a name: tests outside of modules have none.
+    assert!(!module.is_empty(), "{} is in no module", tests[0]);
+    // A file, not a pipe: a process that outlives its test would keep a pipe open.
+    let path = env::temp_dir().join(format!("cuguard-tests-{}-{module}", std::process::id()));
+    let file = File::options()
+        .read(true)
+        .append(true)
+        .create_new(true)
+        .open(&path)?;
+    std::fs::remove_file(&path)?;
+    let status = this_program(module)?
+        .args(&options.flags)
+        .args(options.ignored())
+        .arg("--exact")
+        .args(tests)
+        .stdout(file.try_clone()?)
+        .stderr(file.try_clone()?)
+        .status()?;
+    let mut output = Vec::new();
+    (&file).seek(SeekFrom::Start(0))?;
+    (&file).read_to_end(&mut output)?;
+    Ok((status, output))
+}
+
+/// The figures of a line `test result: …`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Counts {
+    passed: usize,
+    failed: usize,
+    ignored: usize,
+}
+
+impl Counts {
+    fn parse(line: &str) -> Option<Self> {
+        let figures = line.strip_prefix("test result: ")?.split_once(". ")?.1;
+        let count = |word: &str| {
+            let part = figures.split("; ").find(|part| part.ends_with(word))?;
+            part.split_once(' ')?.0.parse().ok()
+        };
+        Some(Self {
+            passed: count("passed")?,
+            failed: count("failed")?,
+            ignored: count("ignored")?,
+        })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    counts: Counts,
+    modules: usize,
+    failures: Vec<String>,
+}
+
+impl Totals {
+    fn add(&mut self, module: String, tests: usize, status: ExitStatus, result: Option<Counts>) {
+        self.modules += 1;
+        let result = result.unwrap_or_default();
+        self.counts.passed += result.passed;
+        self.counts.failed += result.failed;
+        self.counts.ignored += result.ignored;
+        let ran = result.passed + result.failed + result.ignored;
+        if !status.success() {
+            self.failures.push(format!("{module}: {status}"));
+        } else if ran != tests {
+            // A process that ends early with exit code 0 passes nothing.
+            self.failures
+                .push(format!("{module}: ran {ran} of {tests} tests"));
+        }
+    }
+
+    fn print(&self) -> bool {
+        let passed = self.failures.is_empty();
+        println!();
+        for failure in &self.failures {
+            println!("FAILED module {failure}");
+        }
+        // Not `test result:`, which stands for one process.
+        println!(
+            "all modules: {}. {} modules; {} passed; {} failed; {} ignored",
+            if passed { "ok" } else { "FAILED" },
+            self.modules,
+            self.counts.passed,
+            self.counts.failed,
+            self.counts.ignored
+        );
+        passed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Options {
+        Options::parse(line.split_whitespace().map(OsString::from))
+    }
+
+    #[test]
+    fn options_and_filters_are_told_apart() {
+        let options = parse("--test-threads 1 --nocapture scope --skip waits --color=always");
+        assert_eq!(
+            options.flags,
+            ["--test-threads", "1", "--nocapture", "--color=always"]
+        );
+        assert_eq!(options.selection, ["scope", "--skip", "waits"]);
+        assert!(!options.is_query);
+        assert!(parse("--list --format terse").is_query);
+    }
+
+    #[test]
+    fn results_are_counted() {
+        let line = "test result: ok. 5 passed; 0 failed; 1 ignored; 0 measured; 3 filtered out; finished in 0.00s";
+        let counts = Counts {
+            passed: 5,
+            failed: 0,
+            ignored: 1,
+        };
+        assert_eq!(Counts::parse(line), Some(counts));
+        assert_eq!(Counts::parse("test scope::ends ... ok"), None);
+    }
+}

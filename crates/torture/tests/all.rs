@@ -1,0 +1,11 @@
+//! The tests of this crate. Each module runs in a process of its own.
+
+cuguard_testing::run_modules_apart!();
+
+mod peers;
+mod pool;
+mod pools;
+mod random_programs;
+mod seeds;
+mod support;
+mod threads;
