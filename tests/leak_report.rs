@@ -246,7 +246,7 @@ fn examples_leave_nothing_in_the_driver() {
         let ended = run(name, None);
         if ended.out.starts_with("not run") {
             // Not `eprintln!`, which the test harness keeps to itself when a test passes.
-            not_run(Requirement::RealGpu, &name);
+            not_run(Requirement::RealGpu, name);
             continue;
         }
         let line = ended.out.lines().last().unwrap_or_default();

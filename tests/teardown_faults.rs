@@ -68,7 +68,9 @@ fn closed_within_a_scope(test: &str, work: Work, functions: &[&str]) -> (bool, S
                 _ => None,
             };
             let closed = context.close();
-            opened.map(|thread| thread.join().unwrap());
+            if let Some(thread) = opened {
+                thread.join().unwrap();
+            }
             closed
         });
         sim::clear_faults();
