@@ -203,7 +203,7 @@ impl<'a, M> Chunked<'a, M> {
     /// `work` runs on the workers' threads, and [more than once](Self#when-memory-runs-out) for a range where memory runs
     /// out.
     ///
-    /// ```no_run
+    /// ```no_run,standalone_crate
     /// use cuguard::{Chunked, Context, Module};
     ///
     /// let context = Context::new(0)?;

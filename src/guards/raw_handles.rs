@@ -280,7 +280,7 @@ impl Event {
 impl Module {
     /// Takes ownership of a module that [`into_raw`](Self::into_raw) released or that other code loaded.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// use cuguard::Module;
@@ -309,7 +309,7 @@ impl Module {
 
     /// Borrows a module of other code: it is never unloaded here.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let owner = cuguard::Module::from_ptx(&context, include_str!("../../kernels/saxpy.ptx"))?;
@@ -336,7 +336,7 @@ impl Module {
     /// Releases ownership of the module and returns its handle; null if the context is closed. The record stays in the
     /// registry, marked as escaped. The caller must unload the module, or pass it to [`from_raw`](Self::from_raw).
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let text = include_str!("../../kernels/saxpy.ptx");

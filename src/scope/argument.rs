@@ -13,7 +13,7 @@ use crate::guards::Function;
 /// An argument of a kernel: a value that can be copied to the device, or memory that the scope has bound, which is
 /// passed as a device pointer.
 ///
-/// ```no_run
+/// ```no_run,standalone_crate
 /// use cuguard::{Context, DeviceBuffer, Module, Stream};
 /// use cuguard::scope::KernelArgument;
 ///

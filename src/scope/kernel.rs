@@ -11,7 +11,7 @@ use crate::guards::{Function, LaunchConfig, Module};
 
 /// A kernel with its parameters, whose launches are safe; see [`Module::kernel`].
 ///
-/// ```
+/// ```standalone_crate
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # use cuguard::{Context, DeviceBuffer, Error, LaunchConfig, Module, Stream};
 /// use cuguard::scope::{Kernel, Len};
@@ -40,7 +40,7 @@ pub struct Kernel<'module, S> {
 
 /// A kernel with its parameters, whose launches are unsafe; see [`Module::kernel_unchecked`].
 ///
-/// ```
+/// ```standalone_crate
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # use cuguard::{Context, DeviceBuffer, Error, Module, Stream};
 /// use cuguard::scope::UncheckedKernel;
@@ -102,7 +102,7 @@ common!(UncheckedKernel);
 impl Module {
     /// Looks up a kernel and declares its parameters `S`, a tuple of [`Parameter`](super::Parameter)s. Its launches are safe.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # use cuguard::{Context, Error, Module};
     /// # use cuguard::scope::Len;
@@ -193,7 +193,7 @@ fn declare<'module, S: Signature>(
 impl<'env, S> Kernel<'env, S> {
     /// Launches the kernel on the scope's stream, with an argument for each parameter that is no length.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # use cuguard::{Context, DeviceBuffer, Error, Module, Stream};
     /// # use cuguard::scope::Len;

@@ -17,7 +17,7 @@
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// ```
+/// ```standalone_crate
 /// # use cuguard::{*, scope::*}; driver::select(driver::Choice::Sim).unwrap();
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let module = Module::from_ptx(&context, include_str!("../../kernels/launches.ptx"))?;
@@ -48,7 +48,7 @@ mod an_argument_of_another_element_type {}
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// ```
+/// ```standalone_crate
 /// # use cuguard::{*, scope::*}; driver::select(driver::Choice::Sim).unwrap();
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let module = Module::from_ptx(&context, include_str!("../../kernels/launches.ptx"))?;
@@ -79,7 +79,7 @@ mod memory_bound_for_reading_where_the_kernel_writes {}
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// ```
+/// ```standalone_crate
 /// # use cuguard::{*, scope::*}; driver::select(driver::Choice::Sim).unwrap();
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let module = Module::from_ptx(&context, include_str!("../../kernels/launches.ptx"))?;
@@ -111,7 +111,7 @@ mod the_same_memory_for_reading_and_writing {}
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// ```
+/// ```standalone_crate
 /// # use cuguard::{*, scope::*}; driver::select(driver::Choice::Sim).unwrap();
 /// # let context = Context::new(0)?;
 /// # let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
@@ -142,7 +142,7 @@ mod a_binding_of_another_scope {}
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// ```
+/// ```standalone_crate
 /// # use cuguard::{*, scope::*}; driver::select(driver::Choice::Sim).unwrap();
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let module = Module::from_ptx(&context, include_str!("../../kernels/launches.ptx"))?;
@@ -173,7 +173,7 @@ mod reading_on_the_host_what_the_kernel_writes {}
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// ```
+/// ```standalone_crate
 /// # use cuguard::{*, scope::*}; driver::select(driver::Choice::Sim).unwrap();
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let module = Module::from_ptx(&context, include_str!("../../kernels/launches.ptx"))?;
@@ -187,7 +187,7 @@ mod dropping_the_module_while_a_kernel_may_run {}
 
 /// A kernel that is looked up within the scope: its module must outlive the scope, and the kernel may be short-lived:
 ///
-/// ```
+/// ```standalone_crate
 /// # use cuguard::{*, scope::*}; driver::select(driver::Choice::Sim).unwrap();
 /// # let context = Context::new(0)?; let stream = Stream::new(&context)?;
 /// # let module = Module::from_ptx(&context, include_str!("../../kernels/launches.ptx"))?;

@@ -22,7 +22,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// Launches a kernel. The configuration is a pair of grid and block, each a number or a tuple of up to three, or a
     /// [`LaunchConfig`] with more.
     ///
-    /// ```no_run
+    /// ```no_run,standalone_crate
     /// # use cuguard::{Context, DeviceBuffer, Module, Stream};
     /// # let context = Context::new(0)?;
     /// # let stream = Stream::new(&context)?;

@@ -109,7 +109,7 @@ impl Stream {
     ///
     /// An upload, a kernel, a download:
     ///
-    /// ```no_run
+    /// ```no_run,standalone_crate
     /// use cuguard::{Context, DeviceBuffer, Module, Stream};
     ///
     /// let context = Context::new(0)?;

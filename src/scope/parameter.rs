@@ -181,7 +181,7 @@ impl Lengths {
 /// The length of the slices of a [typed kernel](crate::Module::kernel), as an integer `I`: `u32`, `i32`, `u64`, `i64`, `usize` or
 /// `isize`. The launch passes it; all slices must have the same length.
 ///
-/// ```
+/// ```standalone_crate
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # use cuguard::{Context, Module};
 /// use cuguard::scope::{Kernel, Len};

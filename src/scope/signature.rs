@@ -11,7 +11,7 @@ pub(super) const MAX: usize = 16;
 
 /// The parameters of a [typed kernel](crate::Module::kernel): a tuple of up to 16 [`Parameter`]s.
 ///
-/// ```
+/// ```standalone_crate
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// use cuguard::{Context, Module, Result};
 /// use cuguard::scope::{Kernel, Len, Signature};

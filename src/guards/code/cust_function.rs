@@ -19,7 +19,7 @@ const _: () = assert!(
 /// [`Stream`](crate::Stream). The context must be [current](crate::Context::make_current). Such a launch borrows nothing:
 /// everything that the kernel uses must live until it has run.
 ///
-/// ```no_run
+/// ```no_run,standalone_crate
 /// use cuguard::{Context, DeviceBuffer, Module, Stream};
 ///
 /// let context = Context::new(0)?;

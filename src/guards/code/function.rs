@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 /// A kernel of a [`Module`], which it borrows. Launch it with [`Scope::launch`](crate::Scope::launch).
 ///
-/// ```
+/// ```standalone_crate
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// use cuguard::{Context, Function, Module, Result};
 ///
@@ -89,7 +89,7 @@ impl<'module> Function<'module> {
     /// Sets which part of a multiprocessor's memory is preferred as shared memory when this kernel runs, in percent; the
     /// rest is L1 cache. `None` is the driver's default.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;

@@ -10,7 +10,7 @@ use crate::error::Result;
 
 /// What the compiler and the driver know about a kernel; see [`Function::attributes`].
 ///
-/// ```
+/// ```standalone_crate
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # let context = cuguard::Context::new(0)?;
 /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
@@ -46,7 +46,7 @@ pub struct FunctionAttributes {
 impl Function<'_> {
     /// Registers, memory and limits of this kernel.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;

@@ -55,7 +55,7 @@ impl LaunchConfig {
     ///
     /// The suggestion is made once for each kernel: later calls do not call the driver.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # use cuguard::{Context, LaunchConfig, Module};
     /// # let context = Context::new(0)?;

@@ -20,7 +20,7 @@ use cuguard_registry::Kind;
 ///
 /// Each input may use functions and variables that another defines.
 ///
-/// ```
+/// ```standalone_crate
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// use cuguard::code::Linker;
 /// use cuguard::Context;
@@ -58,7 +58,7 @@ impl fmt::Debug for Linker<'_> {
 
 /// The result of a [`Linker`]: code for one architecture.
 ///
-/// ```
+/// ```standalone_crate
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # use cuguard::code::Linker;
 /// # use cuguard::Context;

@@ -19,7 +19,7 @@ use cuguard_registry::Kind;
 
 /// A module of device code, unloaded on drop.
 ///
-/// ```no_run
+/// ```no_run,standalone_crate
 /// use cuguard::{Context, Module};
 ///
 /// let context = Context::new(0)?;
@@ -31,7 +31,7 @@ use cuguard_registry::Kind;
 /// The simulated GPU loads modules and runs no kernels: a launch fails with
 /// [`Error::NoKernels`](crate::Error::NoKernels), or with `CUGUARD_SIM=kernels=skip` is checked and skipped.
 ///
-/// ```
+/// ```standalone_crate
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # use cuguard::{Context, Module};
 /// # let context = Context::new(0)?;
@@ -133,7 +133,7 @@ impl Module {
 
     /// Compiles and loads a file of PTX.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # use cuguard::{Context, Error, Module};
     /// # let context = Context::new(0)?;
@@ -160,7 +160,7 @@ impl Module {
 
     /// Options for the driver's compiler: registers, optimization, line numbers, the log.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # use cuguard::{Context, Module};
     /// # let context = Context::new(0)?;
@@ -293,7 +293,7 @@ impl Module {
     /// with [`keep_info_log`](ModuleBuilder::keep_info_log). Empty where the driver compiled nothing, or found the code in its
     /// cache of compiled code.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # use cuguard::{Context, Module};
     /// # let context = Context::new(0)?;
@@ -353,7 +353,7 @@ impl Module {
 
     /// Looks up a kernel by its symbol name: mangled, unless it was declared `extern "C"`.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;

@@ -12,7 +12,7 @@ use crate::guards::Context;
 ///
 /// The options apply where the driver compiles: to PTX, not to code that is already compiled for the device.
 ///
-/// ```
+/// ```standalone_crate
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # use cuguard::{Context, Module};
 /// # let context = Context::new(0)?;

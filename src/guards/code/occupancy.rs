@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 /// A block size with the highest occupancy; see [`Function::suggested_block_size`].
 ///
-/// ```
+/// ```standalone_crate
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # let context = cuguard::Context::new(0)?;
 /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
@@ -52,7 +52,7 @@ impl<'module> Function<'module> {
     /// How many blocks of `threads` threads, with `shared_bytes` of dynamic shared memory each, a multiprocessor runs at a
     /// time. A [cooperative](LaunchConfig::cooperative) launch can have this many for each multiprocessor.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
@@ -144,7 +144,7 @@ impl<'module> Function<'module> {
 
     /// The block size with the highest occupancy, for blocks with `shared_bytes` of dynamic shared memory.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
@@ -178,7 +178,7 @@ impl<'module> Function<'module> {
     /// The dynamic shared memory that each block can have if `blocks` blocks of `threads` threads are to run on a
     /// multiprocessor at a time.
     ///
-    /// ```
+    /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
