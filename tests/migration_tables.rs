@@ -32,6 +32,7 @@ fn expressions(text: &str) -> Vec<(usize, String)> {
 
 /// The code of the examples.
 fn examples(text: &str) -> String {
+    let text = text.replace("\n```standalone_crate\n", "\n```\n");
     let blocks = text.split("\n```\n").enumerate();
     let inside: Vec<_> = blocks.filter(|(index, _)| index % 2 == 1).collect();
     let inside: Vec<_> = inside.into_iter().map(|(_, block)| block).collect();
