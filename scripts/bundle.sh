@@ -83,7 +83,7 @@ built bench --workspace --benches | { grep '^benches ' || true; } >>"$list"
 # stripped.
 while read -r folder name file; do
     case "$folder/$name" in
-    examples/leak_report | examples/context_leak | benches/tracking | tests/all)
+    examples/leak_report | examples/context_leak | benches/tracking | tests/all | tests/cli-all)
         how=--decompress-debug-sections
         ;;
     *) how=--strip-all ;;

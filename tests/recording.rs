@@ -340,15 +340,14 @@ fn symbols_are_embedded_where_they_are_asked_for() {
         &scratch.file(),
     );
     let is_here = |(function, _): &(String, Option<_>)| function.contains(TEST);
-    let here = with
-        .symbols
-        .iter()
-        .flat_map(|symbol| &symbol.functions)
-        .find(|one| is_here(one));
-    let (_, site) = here.expect("this function has a name");
+    let functions = with.symbols.iter().flat_map(|symbol| &symbol.functions);
+    // The names of functions of the test harness may contain this one's, too.
+    let here: Vec<_> = functions.filter(|one| is_here(one)).collect();
     assert!(
-        site.as_ref()
-            .is_none_or(|site| site.file.ends_with("tests/recording.rs") && site.line > 0)
+        here.iter().any(|(_, site)| site
+            .as_ref()
+            .is_none_or(|site| site.file.ends_with("tests/recording.rs") && site.line > 0)),
+        "{here:?}"
     );
     let (without, _) = recorded(TEST, "run", &scratch.words(), &scratch.file());
     assert!(without.symbols.is_empty() && !without.modules.is_empty());
