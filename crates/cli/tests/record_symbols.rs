@@ -47,7 +47,7 @@ fn stack_of(stacks: &[(String, u64)], bytes: u64) -> &str {
 }
 
 /// Records a program that unloads a library and loads another at its addresses. `None` where that cannot be done.
-/// Calls are `shift` bytes further from the begin of the second one.
+/// In the second library, call sites are at offsets that are `shift` bytes larger.
 fn replaced(name: &str, options: &[&str], shift: u32) -> Option<(PathBuf, [PathBuf; 2])> {
     let folder = subfolder(name);
     let program = compile(

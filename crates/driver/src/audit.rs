@@ -1,7 +1,7 @@
 //! The library that `cuguard run` preloads, where it is in the process.
 //!
-//! It records what a program allocates, but not what guards allocate, which is in the program's own report. So it is told of the
-//! loaded driver, and returns where calls of the guards go, and where all others do.
+//! It records what a program allocates, but not what guards allocate, which is in the program's own report. The loader
+//! attaches the loaded driver to it; the library returns the functions that guards call, and those that all other code calls.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::mem::transmute;

@@ -198,7 +198,7 @@ impl Client {
         match self.state {
             State::Asking if events & libc::POLLIN != 0 => self.receive(),
             State::Replying { .. } if events & libc::POLLOUT != 0 => self.send(),
-            // A request whose client is gone is carried out: it may be for a report in a file.
+            // A request is processed although its client has disconnected: it may write a report to a file.
             State::Asked(_) => Next::Stays,
             _ if events & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0 => Next::Ends,
             _ => Next::Stays,

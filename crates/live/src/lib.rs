@@ -8,7 +8,7 @@
 //!
 //! - `folder` is where sockets are: a folder of mode 0700 that belongs to the user, checked on both sides.
 //! - `server` is the thread. It blocks all signals, and a process ends without it. `clients` has its connections: several at once,
-//!   of which none is waited for.
+//!   non-blocking.
 //! - `signal` installs the handler, unless the program handles the signal itself.
 //! - `client` finds the socket of a process, or of all processes of the user, and sends one request. Both sides check the other's credentials (`SO_PEERCRED`).
 //! - `protocol` is what they say to each other: one line to the server, a status line and the body back.

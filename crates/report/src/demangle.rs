@@ -38,7 +38,7 @@ pub fn demangle(symbol: &str) -> String {
         }
     }
     let mut name = Name::default();
-    // A cut name is no error.
+    // Truncation is not an error.
     let _ = name.write_str(symbol);
     name.text
 }

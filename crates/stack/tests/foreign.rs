@@ -192,7 +192,7 @@ fn frames_of_libraries_that_are_unloaded() {
         for (frame, same) in [(frame, true), (before, name == "small")] {
             let (module, offset) = locate(frame).expect("a module");
             assert!(module.path.ends_with(name) && offset < 0x10000);
-            // What has a build id is told apart by that.
+            // Modules with a build id are distinguished by it.
             assert_eq!(module.is_same_file(), same, "{name}");
         }
     }
