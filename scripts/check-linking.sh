@@ -7,7 +7,8 @@
 #   libcuda    none in the linker's path; one that defines everything, found through cust_raw's
 #              build script (CUDA_LIBRARY_PATH); the same, put before all other folders (-L)
 #   artefact   the example plain_cust; the same with all its symbols exported; a program and a
-#              cdylib that only mention cuguard
+#              cdylib that only mention cuguard. All are in one project outside the workspace, as
+#              users build them
 #
 # The project has C code that calls functions which cust_raw does not declare. At the end C code that
 # calls a function which is in no header must fail to link and be named; the same program without cuguard
@@ -47,6 +48,7 @@ make_libcuda() {
 make_project() {
     mkdir -p "$scratch/project/src"
     cp Cargo.lock "$scratch/project/"
+    cp examples/plain_cust.rs "$scratch/project/src/"
     cat >"$scratch/project/Cargo.toml" <<TOML
 [package]
 name = "linked"
@@ -59,6 +61,10 @@ crate-type = ["cdylib"]
 [[bin]]
 name = "program"
 path = "src/lib.rs"
+
+[[bin]]
+name = "plain_cust"
+path = "src/plain_cust.rs"
 
 [dependencies]
 cuguard = { path = "$repository" }
@@ -85,7 +91,7 @@ RUST
 }
 
 build_project() {
-    (cd "$scratch/project" && CARGO_TARGET_DIR=$target/project cargo rustc -q "$@")
+    (cd "$scratch/project" && CARGO_TARGET_DIR=$target cargo rustc -q "$@")
 }
 
 # check NAME FILE: nothing of libcuda in the file's dynamic section and dynamic symbols.
@@ -116,39 +122,38 @@ starts() {
 make_libcuda
 make_project
 
+# The library path is in the outer loop: another one compiles cust_raw and all that is built on it again.
 for profile in debug release; do
     flag=()
     [ $profile = debug ] || flag=(--release)
-    for linker in default bfd; do
-        link=()
-        [ $linker = default ] || link=(-C "link-arg=-fuse-ld=$linker")
-        for libcuda in none build-script first; do
-            export CUDA_LIBRARY_PATH=$scratch/cuda
-            search=()
-            case $libcuda in
-                none) CUDA_LIBRARY_PATH=$scratch/no-cuda ;;
-                first) search=(-L "native=$scratch/cuda/lib64") ;;
-            esac
-            name="$profile, linker $linker, libcuda $libcuda"
+    for libcuda in none build-script first; do
+        export CUDA_LIBRARY_PATH=$scratch/cuda
+        search=()
+        case $libcuda in
+            none) CUDA_LIBRARY_PATH=$scratch/no-cuda ;;
+            first) search=(-L "native=$scratch/cuda/lib64") ;;
+        esac
+        for linker in default bfd; do
+            link=()
+            [ $linker = default ] || link=(-C "link-arg=-fuse-ld=$linker")
+            name="$profile, libcuda $libcuda, linker $linker"
             arguments=("${link[@]}" "${search[@]}")
 
-            CARGO_TARGET_DIR=$target cargo rustc -q "${flag[@]}" --example plain_cust -- \
-                "${arguments[@]}"
-            file=$target/$profile/examples/plain_cust
+            file=$target/$profile/plain_cust
+            build_project "${flag[@]}" --bin plain_cust -- "${arguments[@]}"
             check "$name: program" "$file"
             starts "$name: program" "$file"
 
-            CARGO_TARGET_DIR=$target cargo rustc -q "${flag[@]}" --example plain_cust -- \
-                "${arguments[@]}" -C link-arg=-rdynamic
+            build_project "${flag[@]}" --bin plain_cust -- "${arguments[@]}" -C link-arg=-rdynamic
             check "$name: program that exports its symbols" "$file"
             starts "$name: program that exports its symbols" "$file"
 
             build_project "${flag[@]}" --lib -- "${arguments[@]}"
-            check "$name: cdylib" "$target/project/$profile/liblinked.so"
+            check "$name: cdylib" "$target/$profile/liblinked.so"
             build_project "${flag[@]}" --bin program -- "${arguments[@]}"
-            check "$name: program that mentions cuguard" "$target/project/$profile/program"
+            check "$name: program that mentions cuguard" "$target/$profile/program"
+            echo "        linked by: $(readelf -p .comment "$file" | grep -oE 'Linker: .*' || echo "GNU ld")"
         done
-        echo "        linked by: $(readelf -p .comment "$file" | grep -oE 'Linker: .*' || echo "GNU ld")"
     done
 done
 
@@ -170,7 +175,7 @@ fi
 # Without the driver loader the linker takes the libcuda in its path.
 sed -i '/^use cuguard/d' "$scratch/project/src/lib.rs"
 build_project --bin program -- -L "native=$scratch/cuda/lib64"
-if readelf -dW "$target/project/debug/program" | grep -qE 'NEEDED.*libcuda'; then
+if readelf -dW "$target/debug/program" | grep -qE 'NEEDED.*libcuda'; then
     echo "ok      the same program without cuguard needs libcuda"
 else
     fail "a program without cuguard does not need libcuda: the checks above are blind"
