@@ -15,6 +15,8 @@ mod out_of_memory;
 mod pretend;
 mod python_code;
 mod report;
+mod report_python;
+mod report_unloaded;
 mod search;
 mod search_hindered;
 mod search_managed;
