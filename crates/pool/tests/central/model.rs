@@ -16,6 +16,8 @@ pub struct Model {
     pub fake: Fake,
     pub pool: Central<Fake>,
     pub live: Vec<Live>,
+    /// The distance of the bytes that are written and checked in a block's first and last page.
+    pub step: u64,
     tags: u64,
 }
 
@@ -26,6 +28,7 @@ impl Model {
             pool: Central::new(fake.clone(), settings),
             fake,
             live: Vec::new(),
+            step: 16 << 10,
             tags: 0,
         }
     }
@@ -66,7 +69,7 @@ impl Model {
             tag: self.tags,
             pinned: false,
         };
-        for place in places(block) {
+        for place in places(block, self.step) {
             self.fake.write(place, live.tag);
         }
         self.live.push(live);
@@ -146,7 +149,7 @@ impl Model {
     }
 
     fn check_block(&self, live: &Live) {
-        for place in places(live.block) {
+        for place in places(live.block, self.step) {
             assert_eq!(
                 self.fake.read(place),
                 Some(live.tag),
@@ -176,11 +179,11 @@ impl Model {
     }
 }
 
-/// Addresses in a block that are written and checked: both ends, each granule of the first and the last page, and each page.
-fn places(block: Block) -> impl Iterator<Item = u64> {
+/// Addresses in a block that are written and checked: both ends, each step of the first and the last page, and each page.
+fn places(block: Block, step: u64) -> impl Iterator<Item = u64> {
     let Block { address, bytes } = block;
     let end = address + bytes;
-    let granules = |from: u64, to: u64| (from..to).step_by(16 << 10);
+    let granules = |from: u64, to: u64| (from..to).step_by(step as usize);
     let first = granules(address, end.min(address + PAGE));
     let last = granules(end.saturating_sub(PAGE).max(address + PAGE).min(end), end);
     let pages = (address + PAGE..end).step_by(PAGE as usize);
