@@ -19,6 +19,7 @@ Exit code 1: a rule is broken; 3: this Python is older than 3.11.
 import re
 import sys
 import tempfile
+from bisect import bisect_left
 from pathlib import Path
 
 try:
@@ -100,7 +101,8 @@ class Module:
         self.path, self.name = path, name  # name: ("guards", "memory"); () for the root
         self.code, self.test_modules = without_tests(strip(path.read_text(encoding="utf-8")))
         self.paths, self.reexports, self.globs = [], {}, []
-        self.tokens = [(m[0], self.code.count("\n", 0, m.start()) + 1) for m in TOKEN.finditer(self.code)]
+        ends = [m.start() for m in re.finditer("\n", self.code)]
+        self.tokens = [(m[0], bisect_left(ends, m.start()) + 1) for m in TOKEN.finditer(self.code)]
 
     def read_paths(self, modules):
         """Fills `paths` with (absolute path, line), and `reexports` and `globs` with absolute paths."""

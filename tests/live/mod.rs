@@ -148,7 +148,7 @@ fn a_request_has_a_report_and_figures() {
         stats["sites"][0]["file"]
             .as_str()
             .unwrap()
-            .ends_with("live.rs")
+            .ends_with("live/child.rs")
     );
     assert_eq!(stats["sites_not_shown"], 1);
     let folder = running.folder.join("cuguard");

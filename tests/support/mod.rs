@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use cuguard::driver::{self, DriverKind};
 use cuguard::sim::{self, Counters};
 use cuguard::{Context, DeviceBuffer, Event, PinnedBuffer, Result, Stream};
-use cuguard_testing::{Requirement, not_run, test_command};
+use cuguard_testing::{Requirement, has_gpu, not_run, test_command};
 
 /// A turn at the device: tests of one file run one at a time, as they compare free memory. Child processes have a
-/// context of their own, so [`child`] takes a turn where its thread has none.
+/// context of their own, so [`child`] takes a turn at a real GPU where its thread has none.
 pub struct Turn {
     _alone: Alone,
     free_before: u64,
@@ -159,10 +159,15 @@ pub fn real(test: &str) -> bool {
 /// Runs one test of this program in a child process, with the variable `CHILD` set to `part` and others
 /// as given.
 pub fn child(test: &str, part: &str, variables: &[(&str, &str)]) -> Output {
-    let _alone = (!IS_ALONE.get()).then(Alone::wait);
+    let _alone = alone_for_child();
     command(test, part, variables)
         .output()
         .expect("a child can be started")
+}
+
+/// Simulated GPUs are of one process, and children need no turn at them.
+fn alone_for_child() -> Option<Alone> {
+    (has_gpu() && !IS_ALONE.get()).then(Alone::wait)
 }
 
 fn command(test: &str, part: &str, variables: &[(&str, &str)]) -> Command {
@@ -185,7 +190,7 @@ pub fn child_within(limit: Duration, test: &str, part: &str, variables: &[(&str,
             bytes
         })
     }
-    let _alone = (!IS_ALONE.get()).then(Alone::wait);
+    let _alone = alone_for_child();
     let mut child = command(test, part, variables)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -164,15 +164,15 @@ fn selected(options: &Options) -> std::io::Result<Vec<(String, Vec<String>)>> {
     Ok(modules)
 }
 
+/// Whether this machine has a real GPU, without loading a driver.
+pub fn has_gpu() -> bool {
+    let files = ["/dev/nvidiactl", "/dev/dxg"];
+    files.iter().any(|file| Path::new(file).exists())
+}
+
 /// How many modules run at once. Tests on a GPU compare how much of its memory is free, and run alone.
 fn jobs(options: &Options) -> usize {
     let alone = ["--test-threads=1", "1"];
-    let has_gpu = || {
-        ["/dev/nvidiactl", "/dev/dxg"]
-            .map(Path::new)
-            .iter()
-            .any(|file| file.exists())
-    };
     if options
         .flags
         .iter()

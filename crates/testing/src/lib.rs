@@ -4,5 +4,5 @@
 pub mod apart;
 pub mod requirement;
 
-pub use apart::{test_command, test_path};
+pub use apart::{has_gpu, test_command, test_path};
 pub use requirement::{Requirement, not_run};
