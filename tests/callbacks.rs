@@ -331,6 +331,29 @@ fn a_thread_waits_for_the_callback_that_another_runs() -> Result<()> {
     Ok(())
 }
 
+/// A thread waits for a callback of another as long as it may, also if a thread before it has given up and ended.
+#[test]
+fn each_thread_waits_for_a_callback_of_another() -> Result<()> {
+    let turn = turn();
+    let policy = OomPolicy::new().wait_at_most(A_WHILE);
+    let context = Context::builder().oom_policy(policy).build()?;
+    let blocking = Blocking::new(&context)?;
+    let allocating = allocate_too_much(Stream::new(&context)?);
+    blocking.called.recv_timeout(LONG).expect("it is called");
+    for _ in 0..3 {
+        let begin = Instant::now();
+        let error = allocate_too_much(Stream::new(&context)?).join();
+        assert!(matches!(error, Ok(Error::OutOfMemory(_))), "{error:?}");
+        assert!(begin.elapsed() >= A_WHILE);
+    }
+    blocking.go.send(()).expect("it waits");
+    allocating.join().expect("no panic");
+    drop(blocking);
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
+
 #[test]
 fn the_diagnosis_counts_the_callbacks_that_are_registered() -> Result<()> {
     let _turn = turn();

@@ -26,9 +26,19 @@ fn with_refused(functions: &[&str], panics: bool) -> Result<Result<()>> {
 fn with_faults(faults: Vec<Fault>, panics: bool) -> Result<Result<()>> {
     let context = context()?;
     let stream = Stream::new(&context)?;
-    let buffer = DeviceBuffer::from_slice(&context, &[7_u8; LEN])?;
-    let mut target = PinnedBuffer::<u8>::zeroed(&context, LEN)?;
-    let gate = Gate::on(&context, &stream);
+    with_faults_on(&context, &stream, faults, panics)
+}
+
+/// The same on this stream.
+fn with_faults_on(
+    context: &Context,
+    stream: &Stream,
+    faults: Vec<Fault>,
+    panics: bool,
+) -> Result<Result<()>> {
+    let buffer = DeviceBuffer::from_slice(context, &[7_u8; LEN])?;
+    let mut target = PinnedBuffer::<u8>::zeroed(context, LEN)?;
+    let gate = Gate::on(context, stream);
     let mut opener = None;
     let result = catch_unwind(AssertUnwindSafe(|| {
         stream.scope(|s| {
@@ -111,6 +121,26 @@ fn no_error_ends_a_scope_whose_work_is_in_flight() -> Result<()> {
         let faults = functions.map(|name| Fault::nth_call_of(name, 1).returning(code).sticky());
         let error = with_faults(faults.collect(), false)?.unwrap_err();
         assert_eq!(error.code(), Some(code));
+    }
+    Ok(())
+}
+
+/// That a context cannot be made current is no statement about its work, whatever the code.
+#[test]
+fn a_context_that_cannot_be_made_current_may_be_working() -> Result<()> {
+    let _turn = turn();
+    if !simulated("a_context_that_cannot_be_made_current_may_be_working") {
+        return Ok(());
+    }
+    let context = context()?;
+    for stream in [Stream::default_stream(&context)?, Stream::new(&context)?] {
+        for code in [CUresult::INVALID_CONTEXT, CUresult::LAUNCH_FAILED] {
+            // More than the failures after which a context counts as dead.
+            let push = |n| Fault::nth_call_of("cuCtxPushCurrent_v2", n).returning(code);
+            let refused = (1..40).map(push).collect();
+            let error = with_faults_on(&context, &stream, refused, false)?.unwrap_err();
+            assert_eq!(error.code(), Some(code));
+        }
     }
     Ok(())
 }

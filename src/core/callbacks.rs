@@ -9,9 +9,10 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use cuguard_sync::per_thread::thread_number;
 use cuguard_sync::process;
 
-use super::context_state::{ContextState, this_thread};
+use super::context_state::ContextState;
 use super::lock::lock;
 
 type Callback = Arc<dyn Fn(u64) + Send + Sync>;
@@ -39,13 +40,14 @@ struct List {
 
 /// A thread that calls callbacks, one after another.
 struct Caller {
-    thread: usize,
+    /// By numbers that no later thread has: one that ended may have given up.
+    thread: u64,
     /// Whether a callback is running. Not in between, when the allocation is retried.
     in_call: bool,
     /// The number of its turn, and of the calls in it that have ended.
     progress: (u64, u64),
     /// Threads that have waited for its end in vain, and do not wait again.
-    gave_up: Vec<usize>,
+    gave_up: Vec<u64>,
 }
 
 /// How long teardown waits for callbacks that run on other threads. A callback may itself wait for the thread that
@@ -71,8 +73,10 @@ impl Callbacks {
         if self.lock().all.is_empty() {
             return false;
         }
+        // For all calls of other threads: each may be long.
+        let until = Instant::now().checked_add(wait_at_most);
         let turn = loop {
-            match self.begin_turn(wait_at_most) {
+            match self.begin_turn(until) {
                 Begun::Turn(turn) => break turn,
                 // If that was not enough, the callbacks may free more.
                 Begun::AnotherEnded if enough() => return true,
@@ -100,31 +104,31 @@ impl Callbacks {
     }
 
     /// Begins to call callbacks, or waits for another thread that does.
-    fn begin_turn(&self, wait_at_most: Duration) -> Begun<'_> {
+    fn begin_turn(&self, until: Option<Instant>) -> Begun<'_> {
         let mut list = self.lock();
         // Not this thread: an allocation that fails inside a callback calls none.
         if let Some(other) = &list.caller {
             let progress = other.progress;
-            if other.gave_up.contains(&this_thread()) {
+            if other.gave_up.contains(&thread_number()) {
                 return Begun::GaveUp;
             }
             let goes_on = |list: &List| {
                 let mut caller = list.caller.iter();
                 !list.closed && caller.any(|caller| caller.progress == progress)
             };
-            list = self.wait_while(list, wait_at_most, goes_on);
+            list = self.wait_while(list, until, goes_on);
             let mut caller = list.caller.as_mut();
             return match caller.take_if(|caller| caller.progress == progress) {
                 None => Begun::AnotherEnded,
                 Some(caller) => {
-                    caller.gave_up.push(this_thread());
+                    caller.gave_up.push(thread_number());
                     Begun::GaveUp
                 }
             };
         }
         list.turns += 1;
         list.caller = Some(Caller {
-            thread: this_thread(),
+            thread: thread_number(),
             in_call: false,
             progress: (list.turns, 0),
             gave_up: Vec::new(),
@@ -132,16 +136,17 @@ impl Callbacks {
         Begun::Turn(Turn(self))
     }
 
-    /// Waits while `condition` holds, for at most `time`.
+    /// Waits while `condition` holds, until a time if there is one.
     fn wait_while<'a>(
         &'a self,
         mut list: MutexGuard<'a, List>,
-        time: Duration,
+        until: Option<Instant>,
         condition: impl Fn(&List) -> bool,
     ) -> MutexGuard<'a, List> {
-        let begin = Instant::now();
         while condition(&list) {
-            let left = time.saturating_sub(begin.elapsed());
+            let left = until.map_or(Duration::MAX, |until| {
+                until.saturating_duration_since(Instant::now())
+            });
             if left.is_zero() || process::is_exiting() {
                 break;
             }
@@ -181,9 +186,9 @@ impl Callbacks {
     pub(crate) fn wait_for_calls(&self) {
         let is_called = |list: &List| {
             let mut caller = list.caller.iter();
-            caller.any(|caller| caller.in_call && caller.thread != this_thread())
+            caller.any(|caller| caller.in_call && caller.thread != thread_number())
         };
-        drop(self.wait_while(self.lock(), PATIENCE, is_called));
+        drop(self.wait_while(self.lock(), Instant::now().checked_add(PATIENCE), is_called));
     }
 }
 

@@ -170,22 +170,17 @@ fn progress_of(stream: &StreamState, operation: &'static str) -> Progress {
         return Progress::Closed(stream.state().clone());
     };
     let refusal = made_current.err().map(|error| error.code);
-    // A stream can be queried even if its context cannot be made current, but for a default stream: that would be the one
-    // of another context.
-    if let Some(code) = refusal
-        && stream.is_default()
-    {
-        return Progress::Refused(vec![code]);
-    }
-    if stream.is_per_thread() {
+    let query = match refusal {
+        Some(_) => stream.query_elsewhere(),
         // A query would be of this thread's own.
-        return Progress::Working;
-    }
-    // SAFETY: the stream is alive.
-    match unsafe { stream::query(stream.handle()) } {
+        None if stream.is_per_thread() => return Progress::Working,
+        // SAFETY: the stream is alive.
+        None => unsafe { stream::query(stream.handle()) }.map_err(|error| error.code),
+    };
+    match query {
         Ok(true) => Progress::Done,
         Ok(false) => Progress::Working,
-        Err(error) => Progress::Refused(refusal.into_iter().chain([error.code]).collect()),
+        Err(code) => Progress::Refused(refusal.into_iter().chain([code]).collect()),
     }
 }
 

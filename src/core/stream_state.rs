@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use cuguard_driver::result::{self, event, stream};
-use cuguard_driver::sys::{CUevent, CUstream, flags};
+use cuguard_driver::result::{self, context, event, stream};
+use cuguard_driver::sys::{CUevent, CUresult, CUstream, flags};
 use cuguard_registry::{Key, Kind};
 
 use super::context_state::{ContextState, Entered};
@@ -80,6 +80,22 @@ impl StreamState {
     #[inline]
     pub(crate) fn is_per_thread(&self) -> bool {
         self.owned.address() == CUstream::PER_THREAD.0 as u64
+    }
+
+    /// Whether the stream has done its work, where its context cannot be made current; or the error.
+    ///
+    /// For a default stream the query would be of the current context's. That the context cannot be made current is no
+    /// statement about its work, but that it does not exist is one: until then nothing is known.
+    pub(crate) fn query_elsewhere(&self) -> std::result::Result<bool, CUresult> {
+        if self.is_default() {
+            // SAFETY: the handle is of a context. Other code may have destroyed it.
+            return match unsafe { context::api_version(self.state().context) } {
+                Ok(_) => Err(CUresult::UNKNOWN),
+                Err(error) => Err(error.code),
+            };
+        }
+        // SAFETY: the stream is alive.
+        unsafe { stream::query(self.handle()) }.map_err(|error| error.code)
     }
 
     /// The legacy default stream of the same context.

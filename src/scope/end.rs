@@ -24,7 +24,6 @@ use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use cuguard_driver::result::stream;
 use cuguard_driver::sys::CUresult;
 
 use super::capture::Capture;
@@ -214,14 +213,10 @@ impl ScopeEnd {
                 }
                 Ok((_entered, Err(error))) => {
                     first = first.and(Err(state.error(OPERATION, error, None)));
-                    // A stream can be queried even if its context cannot be made current, but for a default stream: that
-                    // would be the one of another context.
-                    // SAFETY: the stream is alive.
-                    let query = match unsafe { stream::query(self.core.handle()) } {
-                        _ if self.core.is_default() => error.code,
+                    let query = match self.core.query_elsewhere() {
                         Ok(true) => return (first, true),
                         Ok(false) => CUresult::NOT_READY,
-                        Err(error) => error.code,
+                        Err(code) => code,
                     };
                     if failures.is_dead_after(OPERATION, &[error.code, query]) {
                         return (first, false);

@@ -204,6 +204,7 @@ mod tests {
     use cuguard_driver::sys::CUresult;
     use cuguard_driver::{Choice, DriverKind, load, select};
     use cuguard_sim::{Fault, clear_faults, inject};
+    use cuguard_testing::{Requirement, not_run};
 
     use crate::{Context, DeviceBuffer, Error, Module, Result, Stream};
 
@@ -214,8 +215,11 @@ mod tests {
         static LOCK: Mutex<()> = Mutex::new(());
         let turn = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = select(Choice::Sim);
-        let simulated = load().expect("a driver").kind() == DriverKind::Simulated;
-        simulated.then_some(turn)
+        if load().expect("a driver").kind() == DriverKind::Simulated {
+            return Some(turn);
+        }
+        not_run(Requirement::SimulatedGpu, "");
+        None
     }
 
     fn refuse() -> Fault {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
+use cuguard_testing::Requirement;
 use libtest_mimic::{Arguments, Completion, Trial};
 
 use crate::args::Options;
@@ -44,10 +45,21 @@ pub(crate) fn run(mut options: Options) -> ExitCode {
         .into_iter()
         .map(|(target, suffix)| run_on(target, suffix, &chosen, &options))
         .collect();
+    let mut passed = rounds.iter().all(|round| round.passed);
     if let Some(reason) = absent {
         println!("\nnot run on a real GPU: {reason}");
+        match Requirement::RealGpu.is_required() {
+            Ok(false) => {}
+            Ok(true) => {
+                eprintln!("conformance: CUGUARD_REQUIRE requires `gpu`");
+                passed = false;
+            }
+            Err(error) => {
+                eprintln!("conformance: {error}");
+                passed = false;
+            }
+        }
     }
-    let mut passed = rounds.iter().all(|round| round.passed);
     if let [first, second] = rounds.as_slice() {
         passed &= compare(first, second);
     }

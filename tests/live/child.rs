@@ -80,6 +80,9 @@ pub fn run(role: &str) {
     if role == "served" {
         return served(&context);
     }
+    if role == "limited" {
+        limit_descriptors(1);
+    }
     let busy = AtomicBool::new(role == "busy");
     thread::scope(|scope| {
         for _ in 0..2 {
@@ -102,15 +105,19 @@ pub fn run(role: &str) {
 /// The soft limit of descriptors of the child `served`.
 pub const DESCRIPTORS: usize = 128;
 
-/// A program that works while its socket is asked: its own files open, and its allocations succeed. Each line on standard input is a
-/// command.
-fn served(context: &Context) {
+fn limit_descriptors(count: usize) {
     let limit = libc::rlimit {
-        rlim_cur: DESCRIPTORS as u64,
-        rlim_max: DESCRIPTORS as u64,
+        rlim_cur: count as u64,
+        rlim_max: count as u64,
     };
     // SAFETY: a structure that is read.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+}
+
+/// A program that works while its socket is asked: its own files open, and its allocations succeed. Each line on standard input is a
+/// command.
+fn served(context: &Context) {
+    limit_descriptors(DESCRIPTORS);
     // As in a program that is not written in Rust: a closed connection must not end it.
     // SAFETY: the default disposition.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };

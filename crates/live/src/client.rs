@@ -351,7 +351,7 @@ pub(crate) fn request_from_others(own: &Path) {
         if socket == own {
             continue;
         }
-        if let Ok(stream) = UnixStream::connect(&socket)
+        if let Ok(stream) = connect(&socket, OTHERS)
             && credentials(stream.as_raw_fd())
                 .is_ok_and(|peer| u32::try_from(peer.pid) == Ok(std::process::id()))
         {

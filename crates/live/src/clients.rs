@@ -9,7 +9,7 @@
 //! end sees a reset connection, and not a short report: a byte of its request is left unread until then.
 
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use crate::Source;
@@ -17,9 +17,8 @@ use crate::credentials::credentials;
 use crate::descriptor::Descriptor;
 use crate::protocol::{LONGEST, Request, parse_request};
 use crate::reply;
+use crate::running::{CLIENTS, MOST_CLIENTS as MOST};
 
-/// The most connections at once. Each has a descriptor of the program.
-const MOST: usize = 8;
 /// Descriptors that are left to the program: where there are fewer, clients wait.
 const RESERVED: usize = 16;
 /// The most bytes of replies that wait to be read, of all clients: no further report is made then.
@@ -27,7 +26,7 @@ const MOST_PENDING: usize = 16 << 20;
 
 /// How long a client may take to send its request.
 const REQUEST: Duration = Duration::from_secs(2);
-/// How long a client may take to read its reply.
+/// How long a client may take to read its reply, and how long it waits for one while others do not read theirs.
 const REPLY: Duration = Duration::from_secs(30);
 /// How long a client may stand still while another one waits.
 const STALLED: Duration = Duration::from_millis(250);
@@ -45,7 +44,7 @@ enum State {
 #[derive(Debug)]
 struct Client {
     /// The program may have closed it and have another file with its number.
-    descriptor: Descriptor,
+    descriptor: &'static Descriptor,
     state: State,
     line: [u8; LONGEST],
     length: usize,
@@ -69,24 +68,32 @@ enum Next {
 }
 
 impl Client {
-    fn new(descriptor: RawFd) -> Self {
+    /// `None` if there are as many as there may be.
+    fn new(descriptor: OwnedFd) -> Option<Self> {
         let now = Instant::now();
-        let own = Descriptor::none();
-        own.set(descriptor);
-        Self {
+        let own = CLIENTS.iter().find(|one| one.is_none())?;
+        own.set(descriptor.into_raw_fd());
+        Some(Self {
             descriptor: own,
             state: State::Asking,
             line: [0; LONGEST],
             length: 0,
             until: now + REQUEST,
             progress: now,
-        }
+        })
     }
 
     fn pending(&self) -> usize {
         match &self.state {
             State::Replying { reply, sent } => reply.len() - sent,
             _ => 0,
+        }
+    }
+
+    fn polled(&self) -> Option<RawFd> {
+        match self.state {
+            State::Asked(_) => None,
+            _ => self.descriptor.get(),
         }
     }
 
@@ -132,6 +139,7 @@ impl Client {
         match parse_request(&self.line[..self.length]) {
             Some(request) => {
                 self.state = State::Asked(request);
+                self.until = self.progress + REPLY;
                 Next::Stays
             }
             None => self.refuse("unknown request; accepted: dump, stats, report, trim"),
@@ -232,8 +240,8 @@ impl Clients {
     /// Adds what the connections wait for.
     pub(crate) fn add_to(&self, polled: &mut Vec<libc::pollfd>) {
         polled.extend(self.list.iter().map(|client| libc::pollfd {
-            // A negative number is skipped.
-            fd: client.descriptor.get().unwrap_or(-1),
+            // A negative number is skipped. A client that has asked waits for nothing: if it has hung up, `poll` would return at once.
+            fd: client.polled().unwrap_or(-1),
             events: client.events(),
             revents: 0,
         }));
@@ -286,7 +294,10 @@ impl Clients {
         if self.list.len() >= MOST {
             self.close_most_stalled();
         }
-        let mut client = Client::new(accepted);
+        // SAFETY: a new descriptor that nothing else owns.
+        let Some(mut client) = Client::new(unsafe { OwnedFd::from_raw_fd(accepted) }) else {
+            return;
+        };
         // SAFETY: always succeeds.
         let own = unsafe { libc::geteuid() };
         let next = match credentials(accepted) {
@@ -312,6 +323,7 @@ impl Clients {
     pub(crate) fn go_on(&mut self, polled: &[libc::pollfd], source: &dyn Source) {
         let now = Instant::now();
         let mut events = polled.iter().map(|one| one.revents);
+        // A whole request begins another limit: a client is not closed because this thread was busy with the report of another.
         self.list.retain_mut(|client| {
             client.go_on(events.next().unwrap_or(0)) == Next::Stays && client.until > now
         });
@@ -349,4 +361,78 @@ fn are_descriptors_left() -> bool {
     // SAFETY: any number can be asked for.
     let is_free = |number: &RawFd| unsafe { libc::fcntl(*number, libc::F_GETFD) } < 0;
     numbers.filter(is_free).nth(RESERVED).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+    use std::time::Instant;
+
+    use super::{Client, Clients, State};
+    use crate::running::in_child;
+    use crate::{Format, Source};
+
+    struct Figures;
+
+    impl Source for Figures {
+        fn dump(&self, _: Format, _: bool) -> String {
+            String::new()
+        }
+        fn stats(&self, sites: usize) -> String {
+            format!("{sites} sites\n")
+        }
+        fn write_report(&self) {}
+    }
+
+    fn connected(clients: &mut Clients) -> UnixStream {
+        let (near, far) = UnixStream::pair().unwrap();
+        clients
+            .list
+            .push(Client::new(OwnedFd::from(near)).expect("there are few"));
+        far
+    }
+
+    fn go_on(clients: &mut Clients, events: libc::c_short) {
+        let mut polled = Vec::new();
+        clients.add_to(&mut polled);
+        polled.iter_mut().for_each(|one| one.revents = events);
+        clients.go_on(&polled, &Figures);
+    }
+
+    /// One test: the descriptors are those of the process.
+    #[test]
+    fn limits_and_ends_of_clients() {
+        let mut clients = Clients::default();
+
+        // The report of another took longer than a client may take to ask, and its request has arrived meanwhile.
+        let mut far = connected(&mut clients);
+        far.write_all(b"stats 7\n").unwrap();
+        clients.list[0].until = Instant::now();
+        go_on(&mut clients, libc::POLLIN);
+        let mut reply = String::new();
+        far.read_to_string(&mut reply).unwrap();
+        assert_eq!(reply, "ok\n7 sites\n");
+        assert!(clients.list.is_empty());
+        // One that has sent nothing is closed.
+        let mut far = connected(&mut clients);
+        clients.list[0].until = Instant::now();
+        go_on(&mut clients, 0);
+        assert!(clients.list.is_empty());
+        assert_eq!(far.read(&mut [0]).unwrap(), 0);
+
+        // One that waits for the replies of others, and has hung up: `poll` would return at once.
+        drop(connected(&mut clients));
+        clients.list[0].state = State::Asked(crate::Request::Report);
+        let mut polled = Vec::new();
+        clients.add_to(&mut polled);
+        assert_eq!(polled[0].fd, -1);
+        clients.list.clear();
+
+        // A forked child closes its copies.
+        let mut far = connected(&mut clients);
+        in_child();
+        assert_eq!(far.read(&mut [0]).unwrap(), 0);
+    }
 }

@@ -30,6 +30,11 @@ impl Descriptor {
         }
     }
 
+    /// Whether it was never set, or is closed.
+    pub(crate) fn is_none(&self) -> bool {
+        self.number.load(Ordering::Acquire) < 0
+    }
+
     /// The number, if it is still this file. Async-signal-safe.
     pub(crate) fn get(&self) -> Option<RawFd> {
         let number = self.number.load(Ordering::Acquire);

@@ -7,8 +7,10 @@ use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::connect::connect;
 
 /// How many servers a process can have.
 pub(crate) const SERVERS: usize = 8;
@@ -101,9 +103,12 @@ pub(crate) fn check(path: &Path, user: u32) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
 }
 
+/// How long a process that does not accept connections is waited for: it may be stopped, with a full queue.
+const ACCEPTS: Duration = Duration::from_millis(100);
+
 /// Whether no process listens at a socket: it is left over from one that ended without removing it.
 pub(crate) fn is_stale(path: &Path) -> bool {
-    let connected = UnixStream::connect(path);
+    let connected = connect(path, ACCEPTS);
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
 }
 
@@ -126,12 +131,14 @@ pub(crate) fn sweep(path: &Path) {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::os::fd::AsRawFd;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::os::unix::net::UnixListener;
     use std::path::PathBuf;
+    use std::time::Duration;
 
     use super::{
-        candidates, check, own_runtime, prepare, process_of, set_mode, socket_name, sweep,
+        candidates, check, connect, own_runtime, prepare, process_of, set_mode, socket_name, sweep,
     };
 
     /// A folder that is removed with this value.
@@ -243,6 +250,20 @@ mod tests {
             fs::metadata(&closed).unwrap().permissions().mode() & 0o777,
             0o700
         );
+    }
+
+    /// One of another PID namespace that is stopped: every start of a program would add a connection to its queue.
+    #[test]
+    fn a_process_that_accepts_nothing_is_not_waited_for() {
+        let folder = Folder::new("stopped");
+        let path = folder.0.join("99999998.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        // SAFETY: a socket that listens.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 1) }, 0);
+        let connect = || connect(&path, Duration::from_millis(10));
+        let waiting: Vec<_> = std::iter::from_fn(|| connect().ok()).collect();
+        sweep(&folder.0);
+        assert!(path.exists() && !waiting.is_empty());
     }
 
     #[test]

@@ -15,6 +15,12 @@ pub(crate) static WAKE: Descriptor = Descriptor::none();
 /// The end that the server reads.
 pub(crate) static WOKEN: Descriptor = Descriptor::none();
 
+/// The most connections at once. Each has a descriptor of the program.
+pub(crate) const MOST_CLIENTS: usize = 8;
+/// The connections of the server's clients.
+pub(crate) static CLIENTS: [Descriptor; MOST_CLIENTS] =
+    [const { Descriptor::none() }; MOST_CLIENTS];
+
 pub(crate) fn own_process() -> i32 {
     // SAFETY: always succeeds.
     unsafe { libc::getpid() }
@@ -39,10 +45,12 @@ pub fn request_report() -> bool {
     true
 }
 
-/// In a forked child, where the thread does not exist: a client must not reach the parent's socket through the child.
+/// In a forked child, where the thread does not exist: a client must not reach the parent's socket through the child, nor wait
+/// for the end of a connection until the child ends.
 pub(crate) extern "C" fn in_child() {
     OWNER.store(0, Ordering::Release);
     LISTENER.close();
     WAKE.close();
     WOKEN.close();
+    CLIENTS.iter().for_each(Descriptor::close);
 }

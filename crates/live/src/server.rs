@@ -183,7 +183,11 @@ fn run(options: &Options, socket: &Path) {
         let patience = clients.patience(now, GLANCE).as_millis() as c_int;
         let count = polled.len() as libc::nfds_t;
         // SAFETY: so many descriptors, which may be invalid.
-        unsafe { libc::poll(polled.as_mut_ptr(), count, patience) };
+        let ready = unsafe { libc::poll(polled.as_mut_ptr(), count, patience) };
+        if ready < 0 && io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+            // The program has limited its descriptors to fewer than these.
+            thread::sleep(GLANCE);
+        }
         if STOPPED.load(Ordering::Acquire) {
             // The process exits, and has closed nothing.
             return;

@@ -13,6 +13,8 @@ use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 
+use crate::requirement;
+
 /// Set in the process of a module, to the module's name.
 const MODULE: &str = "CUGUARD_TEST_MODULE";
 
@@ -71,7 +73,10 @@ pub fn start() {
     if env::var_os(MODULE).is_some() || options.is_query {
         return;
     }
-    let code = match run(&options) {
+    let code = match requirement::setting()
+        .map_err(std::io::Error::other)
+        .and_then(|_| run(&options))
+    {
         Ok(true) => 0,
         // As the test harness.
         Ok(false) => 101,
@@ -82,6 +87,16 @@ pub fn start() {
     };
     std::process::exit(code);
 }
+
+/// Options of the test harness whose next word is their value.
+const WITH_VALUE: [&str; 6] = [
+    "--color",
+    "--format",
+    "--logfile",
+    "--shuffle-seed",
+    "--test-threads",
+    "-Z",
+];
 
 /// What the test harness is asked to do.
 #[derive(Debug, Default)]
@@ -96,14 +111,6 @@ struct Options {
 
 impl Options {
     fn parse(arguments: impl Iterator<Item = OsString>) -> Self {
-        const WITH_VALUE: [&str; 6] = [
-            "--color",
-            "--format",
-            "--logfile",
-            "--shuffle-seed",
-            "--test-threads",
-            "-Z",
-        ];
         let mut options = Self::default();
         let mut arguments = arguments.peekable();
         while let Some(argument) = arguments.next() {
@@ -127,6 +134,17 @@ impl Options {
         options
     }
 
+    /// Flags that the harness checks when it lists tests: one that is not known is an error even if no test is selected.
+    fn checked_flags(&self) -> impl Iterator<Item = &OsString> {
+        let is_meant = |flag: &&OsString| {
+            let flag = flag.to_string_lossy();
+            let changes_list = ["--format", "--quiet", "--logfile", "-q", "-Z"];
+            flag.starts_with('-') && !changes_list.iter().any(|other| flag.starts_with(other))
+        };
+        let with_value = |flag: &&OsString| !WITH_VALUE.contains(&&*flag.to_string_lossy());
+        self.flags.iter().filter(is_meant).filter(with_value)
+    }
+
     /// Whether ignored tests are selected: their names do not tell.
     fn ignored(&self) -> impl Iterator<Item = &OsString> {
         let is_meant = |word: &&OsString| *word == "--ignored" || *word == "--include-ignored";
@@ -144,6 +162,7 @@ fn this_program(module: &str) -> std::io::Result<Command> {
 fn selected(options: &Options) -> std::io::Result<Vec<(String, Vec<String>)>> {
     let listing = this_program("")?
         .args(["--list", "--format=terse"])
+        .args(options.checked_flags())
         .args(&options.selection)
         .stderr(Stdio::inherit())
         .output()?;
@@ -198,8 +217,7 @@ fn run(options: &Options) -> std::io::Result<bool> {
             let mut stdout = std::io::stdout().lock();
             writeln!(stdout, "\nmodule {module}")?;
             stdout.write_all(&output)?;
-            let text = String::from_utf8_lossy(&output);
-            let result = text.lines().rev().find_map(Counts::parse);
+            let result = Counts::of_module(&String::from_utf8_lossy(&output), &tests);
             totals.add(module, tests.len(), status, result);
         }
         Ok(())
@@ -252,6 +270,20 @@ struct Counts {
 }
 
 impl Counts {
+    /// The result of a module, which is the last line that its harness prints. Children of tests are harnesses, too: their
+    /// results stand before it, or at the end of a process that ended early.
+    fn of_module(output: &str, tests: &[String]) -> Option<Self> {
+        let last = output.lines().rev().find(|line| !line.trim().is_empty())?;
+        let failed = output.lines().any(|line| {
+            let name = line
+                .strip_prefix("test ")
+                .and_then(|line| line.strip_suffix(" ... FAILED"));
+            name.is_some_and(|name| tests.iter().any(|test| test == name))
+        });
+        let counts = Self::parse(last)?;
+        (counts.failed > 0 || !failed).then_some(counts)
+    }
+
     fn parse(line: &str) -> Option<Self> {
         let figures = line.strip_prefix("test result: ")?.split_once(". ")?.1;
         let count = |word: &str| {
@@ -339,5 +371,14 @@ mod tests {
         };
         assert_eq!(Counts::parse(line), Some(counts));
         assert_eq!(Counts::parse("test scope::ends ... ok"), None);
+        let tests = ["scope::ends".to_owned()];
+        let of = |output: String| Counts::of_module(&output, &tests);
+        assert_eq!(
+            of(format!("test scope::ends ... ok\n\n{line}\n\n")),
+            Some(counts)
+        );
+        // Printed by a child of a test, after which the process ended, or after another test failed.
+        assert_eq!(of(format!("{line}\n\ntest scope::ends ... ")), None);
+        assert_eq!(of(format!("test scope::ends ... FAILED\n{line}\n")), None);
     }
 }

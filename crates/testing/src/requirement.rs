@@ -102,10 +102,9 @@ pub fn not_run(requirement: Requirement, why: impl Display) {
     } else {
         format!("needs {}: {why}", requirement.needs())
     };
-    let setting = std::env::var("CUGUARD_REQUIRE").unwrap_or_default();
-    match is_required(&setting, requirement) {
+    match requirement.is_required() {
         Ok(true) => panic!(
-            "{test} was not run: {why} (CUGUARD_REQUIRE={setting} requires `{}`)",
+            "{test} was not run: {why} (CUGUARD_REQUIRE requires `{}`)",
             requirement.name()
         ),
         // Written past the test harness, which captures the output of passing tests.
@@ -117,16 +116,46 @@ pub fn not_run(requirement: Requirement, why: impl Display) {
     }
 }
 
+impl Requirement {
+    /// Whether `CUGUARD_REQUIRE` contains this.
+    ///
+    /// # Errors
+    ///
+    /// The variable has a word that is not known.
+    pub fn is_required(self) -> Result<bool, String> {
+        is_required(&setting()?, self)
+    }
+}
+
+/// The value of `CUGUARD_REQUIRE`, checked: a word that is not known would require nothing.
+///
+/// # Errors
+///
+/// As [`Requirement::is_required`].
+pub fn setting() -> Result<String, String> {
+    let setting = std::env::var_os("CUGUARD_REQUIRE").unwrap_or_default();
+    let setting = setting.into_string().map_err(|value| {
+        let value = value.display();
+        format!("CUGUARD_REQUIRE: `{value}` is not UTF-8")
+    })?;
+    is_required(&setting, Requirement::RealGpu)?;
+    Ok(setting)
+}
+
 /// Whether a value of `CUGUARD_REQUIRE` contains a requirement.
 fn is_required(setting: &str, requirement: Requirement) -> Result<bool, String> {
-    let mut required = false;
+    let (mut required, mut all) = (false, false);
     for word in setting.split(',').map(str::trim).filter(|w| !w.is_empty()) {
         let (name, adds) = match word.strip_prefix('-') {
             Some(name) => (name, false),
             None => (word, true),
         };
         if word == "all" {
-            required = true;
+            (required, all) = (true, true);
+        } else if !adds && !all {
+            return Err(format!(
+                "CUGUARD_REQUIRE: `{word}` excepts nothing: put `all` before it"
+            ));
         } else if let Some(known) = Requirement::ALL.iter().find(|known| known.name() == name) {
             if *known == requirement {
                 required = adds;
@@ -155,6 +184,8 @@ mod tests {
         assert_eq!(gpu("all, -cc"), Ok(true));
         assert_eq!(gpu("cc,gpu"), Ok(true));
         assert_eq!(gpu("cc"), Ok(false));
+        let error = gpu("-gpu").unwrap_err();
+        assert!(error.contains("put `all` before it"), "{error}");
         let error = gpu("all,-card").unwrap_err();
         assert!(
             error.contains("`-card` is not known; accepted are `all`, gpu, sim,"),

@@ -93,6 +93,21 @@ pub fn synchronize() -> Result {
     unsafe { call!(cuCtxSynchronize()) }
 }
 
+/// Returns the version of the API that a context was created with. Does not need the context to be current.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_CONTEXT` if the context was destroyed, or any other driver error.
+///
+/// # Safety
+///
+/// The handle is of a context, which may be destroyed.
+#[inline]
+pub unsafe fn api_version(context: CUcontext) -> Result<u32> {
+    // SAFETY: as the caller guarantees; the variable can be written to.
+    out(|version| unsafe { call!(cuCtxGetApiVersion(context, version)) })
+}
+
 /// Returns a limit of the current context; `limit` is a constant of [`limit`](cuguard_sys::limit).
 ///
 /// # Errors
