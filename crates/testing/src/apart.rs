@@ -158,8 +158,8 @@ fn this_program(module: &str) -> std::io::Result<Command> {
     Ok(command)
 }
 
-/// The tests that are selected, by module and in the order of the harness.
-fn selected(options: &Options) -> std::io::Result<Vec<(String, Vec<String>)>> {
+/// The tests that are selected.
+fn list(options: &Options) -> std::io::Result<Vec<String>> {
     let listing = this_program("")?
         .args(["--list", "--format=terse"])
         .args(options.checked_flags())
@@ -169,15 +169,19 @@ fn selected(options: &Options) -> std::io::Result<Vec<(String, Vec<String>)>> {
     if !listing.status.success() {
         return Err(std::io::Error::other(format!("--list: {}", listing.status)));
     }
+    let names = String::from_utf8_lossy(&listing.stdout);
+    let names = names.lines().filter_map(|line| line.strip_suffix(": test"));
+    Ok(names.map(str::to_owned).collect())
+}
+
+/// The tests that are selected, by module and in the order of the harness.
+fn selected(options: &Options) -> std::io::Result<Vec<(String, Vec<String>)>> {
     let mut modules: Vec<(String, Vec<String>)> = Vec::new();
-    for line in String::from_utf8_lossy(&listing.stdout).lines() {
-        let Some(test) = line.strip_suffix(": test") else {
-            continue;
-        };
+    for test in list(options)? {
         let module = test.split_once("::").map_or("", |(module, _)| module);
         match modules.iter_mut().find(|(name, _)| name == module) {
-            Some((_, tests)) => tests.push(test.to_owned()),
-            None => modules.push((module.to_owned(), vec![test.to_owned()])),
+            Some((_, tests)) => tests.push(test),
+            None => modules.push((module.to_owned(), vec![test])),
         }
     }
     Ok(modules)
@@ -206,6 +210,7 @@ fn jobs(options: &Options) -> usize {
 
 /// Runs the selected modules, some at a time, and returns whether all tests passed.
 fn run(options: &Options) -> std::io::Result<bool> {
+    let all = list(&Options::default())?.len();
     let modules = Mutex::new(selected(options)?.into_iter());
     let totals = Mutex::new(Totals::default());
     let next = || modules.lock().expect("no thread panics with it").next();
@@ -217,7 +222,7 @@ fn run(options: &Options) -> std::io::Result<bool> {
             let mut stdout = std::io::stdout().lock();
             writeln!(stdout, "\nmodule {module}")?;
             stdout.write_all(&output)?;
-            let result = Counts::of_module(&String::from_utf8_lossy(&output), &tests);
+            let result = Counts::of_module(&String::from_utf8_lossy(&output), &tests, all);
             totals.add(module, tests.len(), status, result);
         }
         Ok(())
@@ -270,17 +275,18 @@ struct Counts {
 }
 
 impl Counts {
-    /// The result of a module, which is the last line that its harness prints. Children of tests are harnesses, too: their
-    /// results stand before it, or at the end of a process that ended early.
-    fn of_module(output: &str, tests: &[String]) -> Option<Self> {
-        let last = output.lines().rev().find(|line| !line.trim().is_empty())?;
+    /// The result of a module: the last line of a harness that ran so many tests and left out so many. Children of tests are
+    /// harnesses, too, which run one test and leave out the others.
+    fn of_module(output: &str, tests: &[String], all: usize) -> Option<Self> {
+        let others = format!(" {} filtered out", all.saturating_sub(tests.len()));
         let failed = output.lines().any(|line| {
             let name = line
                 .strip_prefix("test ")
                 .and_then(|line| line.strip_suffix(" ... FAILED"));
             name.is_some_and(|name| tests.iter().any(|test| test == name))
         });
-        let counts = Self::parse(last)?;
+        let results = output.lines().rev().filter(|line| line.contains(&others));
+        let counts = results.filter_map(Self::parse).next()?;
         (counts.failed > 0 || !failed).then_some(counts)
     }
 
@@ -371,14 +377,15 @@ mod tests {
         };
         assert_eq!(Counts::parse(line), Some(counts));
         assert_eq!(Counts::parse("test scope::ends ... ok"), None);
-        let tests = ["scope::ends".to_owned()];
-        let of = |output: String| Counts::of_module(&output, &tests);
+        let tests = ["a", "b", "c", "d", "e", "f"].map(str::to_owned);
+        let of = |output: String| Counts::of_module(&output, &tests, 9);
         assert_eq!(
-            of(format!("test scope::ends ... ok\n\n{line}\n\n")),
+            of(format!("test a ... ok\n{line}\n\nleaked\n")),
             Some(counts)
         );
         // Printed by a child of a test, after which the process ended, or after another test failed.
-        assert_eq!(of(format!("{line}\n\ntest scope::ends ... ")), None);
-        assert_eq!(of(format!("test scope::ends ... FAILED\n{line}\n")), None);
+        let of_child = line.replace("3 filtered", "8 filtered");
+        assert_eq!(of(of_child), None);
+        assert_eq!(of(format!("test a ... FAILED\n{line}\n")), None);
     }
 }
