@@ -2,7 +2,7 @@
 //!
 //! A package cannot depend on the library file of another, so this runs cargo once more, with a target folder of its own.
 //! The library is built as in a release, without debug information, and without `RUSTFLAGS` of the outer build, which may
-//! be for another purpose (sanitizers, loom). In a target without the library, or where its sources are not beside this
+//! be for another purpose (sanitizers, loom); with less optimisation for a command that is not optimised. In a target without the library, or where its sources are not beside this
 //! package, the file is empty, and `cuguard run` names the reason.
 
 use std::collections::hash_map::DefaultHasher;
@@ -63,6 +63,8 @@ fn manifest() -> PathBuf {
 fn build(out: &Path) -> Vec<u8> {
     let (target, folder) = (variable("TARGET"), out.join("audit"));
     let manifest = manifest();
+    // Cargo calls all profiles that inherit from `release` so.
+    let level = if variable("PROFILE") == "release" { 3 } else { 1 };
     let mut cargo = Command::new(variable("CARGO"));
     cargo
         .args([
@@ -76,6 +78,7 @@ fn build(out: &Path) -> Vec<u8> {
         ])
         .args(["--config", "profile.release.debug=0"])
         .args(["--config", "profile.release.strip=\"symbols\""])
+        .args(["--config", &format!("profile.release.opt-level={level}")])
         .args(["--target", &target])
         .arg("--target-dir")
         .arg(&folder)

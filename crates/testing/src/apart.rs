@@ -236,6 +236,15 @@ fn run(options: &Options) -> std::io::Result<bool> {
     Ok(totals.print())
 }
 
+/// A folder that is removed with this value.
+struct RemovedFolder<'a>(&'a Path);
+
+impl Drop for RemovedFolder<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(self.0);
+    }
+}
+
 /// Runs the tests of one module. Returns what it printed, on standard output and standard error.
 fn run_module(
     options: &Options,
@@ -244,19 +253,23 @@ fn run_module(
 ) -> std::io::Result<(ExitStatus, Vec<u8>)> {
     // A test process asks for its path with `test_path`, which needs a name: tests outside of modules have none.
     assert!(!module.is_empty(), "{} is in no module", tests[0]);
+    // What tests leave behind, at the exit of their process at the latest, is removed with this folder.
+    let folder = env::temp_dir().join(format!("cuguard-tests-{}-{module}", std::process::id()));
+    std::fs::create_dir(&folder)?;
+    let _removed = RemovedFolder(&folder);
     // A file, not a pipe: a process that outlives its test would keep a pipe open.
-    let path = env::temp_dir().join(format!("cuguard-tests-{}-{module}", std::process::id()));
     let file = File::options()
         .read(true)
         .append(true)
         .create_new(true)
-        .open(&path)?;
-    std::fs::remove_file(&path)?;
+        .open(folder.join("output"))?;
+    std::fs::remove_file(folder.join("output"))?;
     let status = this_program(module)?
         .args(&options.flags)
         .args(options.ignored())
         .arg("--exact")
         .args(tests)
+        .env("TMPDIR", &folder)
         .stdout(file.try_clone()?)
         .stderr(file.try_clone()?)
         .status()?;
