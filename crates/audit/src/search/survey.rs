@@ -44,7 +44,7 @@ pub(super) struct Survey {
 
 impl Survey {
     pub(super) fn new(memory: &Memory, stopped: &Stopped, known: Known) -> Survey {
-        let mut threads = vec![calling_thread()];
+        let mut threads = vec![calling_thread(memory)];
         threads.extend(stopped.threads(memory));
         let mut survey = Survey {
             modules: known.modules,
@@ -304,7 +304,7 @@ impl Survey {
 }
 
 /// The thread that searches.
-fn calling_thread() -> Thread {
+fn calling_thread(memory: &Memory) -> Thread {
     let id = thread_id();
     if left_out(id).is_some() {
         return Thread {
@@ -314,12 +314,13 @@ fn calling_thread() -> Thread {
                 pointer: 0,
                 registers: Vec::new(),
                 alternate: 0..0,
+                is_on_alternate: false,
             }),
             entry: None,
             waiting: None,
         };
     }
-    let state = entry::current().map(|entry| State::of(&entry));
+    let state = entry::current().map(|entry| State::of(memory, &entry));
     Thread {
         id,
         state: state.or_else(|| {
@@ -329,6 +330,7 @@ fn calling_thread() -> Thread {
                 pointer: unsafe { libc::pthread_self() },
                 registers: Vec::new(),
                 alternate: 0..0,
+                is_on_alternate: false,
             })
         }),
         entry: None,
