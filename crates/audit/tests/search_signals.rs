@@ -49,6 +49,18 @@ fn a_thread_with_a_small_alternate_stack_is_stopped() {
     assert_eq!(fate(&program, &["small stack, search"]), "lost");
 }
 
+/// As in programs in Rust, whose alternate stacks have 8 KiB: two signal frames of AVX-512 do not fit. The thread that the
+/// signal ends is not stopped, and what it was at is known.
+#[test]
+fn a_small_alternate_stack_has_room_for_the_signal_that_ends_the_process() {
+    let Some(program) = program() else { return };
+    let output = run(&program, &["small stack, SIGTERM"], "json");
+    assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{output:?}");
+    let report = report(&output);
+    assert_eq!(report["lost"]["bytes"], 4096, "{report}");
+    assert!(report["search"]["cut_short"].is_null(), "{report}");
+}
+
 #[test]
 fn a_thread_in_code_that_cannot_be_read_is_stopped() {
     let Some(program) = program() else { return };

@@ -70,10 +70,18 @@ fn action(handler: libc::sighandler_t, flags: c_int) -> libc::sigaction {
 
 fn own_action() -> libc::sigaction {
     // On the alternate stack, as programs in Go require.
-    action(
+    let mut action = action(
         handler as *const () as usize,
         libc::SA_ONSTACK | libc::SA_SIGINFO | libc::SA_RESTART,
-    )
+    );
+    // The signal by which the search stops threads is one of these. A second signal frame, with its vector registers, does not
+    // fit on the alternate stack that the standard library of Rust creates. The search needs none: the thread's state is known
+    // by its `Entered`.
+    for signal in real_time() {
+        // SAFETY: the set is initialized.
+        unsafe { libc::sigaddset(&mut action.sa_mask, signal) };
+    }
+    action
 }
 
 fn is_own(action: &libc::sigaction) -> bool {
@@ -233,7 +241,7 @@ fn restore_default(signal: c_int) -> libc::sighandler_t {
 
 /// What the program sees of a disposition.
 fn hide(disposition: libc::sighandler_t) -> libc::sighandler_t {
-    match disposition == own_action().sa_sigaction {
+    match disposition == handler as *const () as usize {
         true => libc::SIG_DFL,
         false => disposition,
     }
