@@ -61,6 +61,20 @@ fn a_small_alternate_stack_has_room_for_the_signal_that_ends_the_process() {
     assert!(report["search"]["cut_short"].is_null(), "{report}");
 }
 
+/// The interrupted frames are below the handler's: the array is in a frame further up.
+#[test]
+fn frames_that_a_handler_on_an_array_has_interrupted_are_searched() {
+    let Some(program) = program() else { return };
+    let found = fate(&program, &["handler on an array", "searches"]);
+    assert!(found.starts_with("reachable: "), "{found}");
+    let arguments = ["another thread's handler on an array", "waits"];
+    let found = fate(&program, &arguments);
+    assert!(found.starts_with("reachable: "), "{found}");
+    let output = run(&program, &["handler on an array", "exits"], "json");
+    assert_success(&output);
+    assert_eq!(report(&output)["lost"]["bytes"], 0, "{output:?}");
+}
+
 #[test]
 fn a_thread_in_code_that_cannot_be_read_is_stopped() {
     let Some(program) = program() else { return };

@@ -132,12 +132,13 @@ impl Survey {
             })
         };
         let stack = stack.unwrap_or(0..0);
-        if stack.contains(&top) {
+        if stack.contains(&top) && !state.is_on_alternate {
             let live = top.saturating_sub(RED_ZONE).max(stack.start);
             self.labels.push((stack.start..live, Label::LeftOut));
             self.labels.push((live..stack.end, Label::Stack(number)));
         } else {
-            // On a stack of the program's own: which part of this one is dead is not known.
+            // On a stack of the program's own, or on an alternate one, which may be an array in a frame that the handler has
+            // interrupted: which part of this one is dead is not known.
             self.labels.push((stack, Label::Stack(number)));
         }
         self.labels.push((alternate, Label::LeftOut));
