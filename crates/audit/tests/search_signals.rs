@@ -61,6 +61,15 @@ fn a_small_alternate_stack_has_room_for_the_signal_that_ends_the_process() {
     assert!(report["search"]["cut_short"].is_null(), "{report}");
 }
 
+/// A system call that the search interrupts does not return to a program that the signal would have ended.
+#[test]
+fn a_thread_does_not_run_on_after_the_signal_that_ends_the_process() {
+    let Some(program) = program() else { return };
+    let output = run(&program, &["small stack, SIGTERM"], "json");
+    assert_eq!(output.status.signal(), Some(libc::SIGTERM), "{output:?}");
+    assert_eq!(text(&output.stdout), "");
+}
+
 /// The interrupted frames are below the handler's: the array is in a frame further up.
 #[test]
 fn frames_that_a_handler_on_an_array_has_interrupted_are_searched() {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use super::{INSIDE, Reason, deadline, finish, functions, is_used, output, reporter, start};
-use crate::search::Entered;
+use crate::search::{self, Entered};
 use crate::{cancel, heap};
 
 /// The signals that end the process by default, but for real-time ones. `abort` raises `SIGABRT`, also for uncaught exceptions.
@@ -150,6 +150,7 @@ fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // Not before: a child of `vfork` shares this library's variables, and ends here without the drop.
     // SAFETY: the context of this handler.
     let _entered = Entered::by_signal(unsafe { &*context.cast::<libc::ucontext_t>() });
+    search::process_ends(true);
     // SAFETY: it has the sender if a process sent the signal.
     let is_own = info.si_code <= 0 && unsafe { info.si_pid() } == start::process();
     let is_busy = INSIDE.get() || heap::is_inside();

@@ -39,6 +39,13 @@ impl ThreadContext {
         };
         registers.to_vec()
     }
+
+    /// Whether the thread was in a system call that returns `EINTR`, because it is not restarted after a signal.
+    pub(super) fn sees_interruption(&self, memory: &Memory) -> bool {
+        let result = self.registers[interrupted::RESULT].cast_signed();
+        result == -i64::from(libc::EINTR)
+            && interrupted::is_in_system_call(memory, self.instruction)
+    }
 }
 
 /// [`ThreadContext`] in a table.

@@ -15,6 +15,12 @@ pub(super) const GENERAL: usize = 15;
 #[cfg(target_arch = "aarch64")]
 pub(super) const GENERAL: usize = 31;
 
+/// The general register that has a system call's result.
+#[cfg(target_arch = "x86_64")]
+pub(super) const RESULT: usize = libc::REG_RAX as usize;
+#[cfg(target_arch = "aarch64")]
+pub(super) const RESULT: usize = 0;
+
 /// The addresses of a signal stack.
 pub(super) fn range(stack: &libc::stack_t) -> Range<u64> {
     let start = stack.ss_sp.addr() as u64;

@@ -53,6 +53,7 @@ use std::time::{Duration, Instant};
 pub(crate) use caller::{Caller, entry_point};
 pub(crate) use entry::{Entered, Mark, call_begins, call_ends};
 pub(crate) use place::Place;
+pub(crate) use stop::process_ends;
 pub(crate) use targets::Target;
 
 use crate::heap::{self, NextMalloc};

@@ -8,7 +8,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::context::{SharedContext, ThreadContext};
@@ -32,6 +32,10 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// A thread runs on after this time, whatever became of the search.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// How long a thread of a process that ends stays stopped after the search. It may hold a lock that the report needs, and then
+/// runs on.
+const HELD: Duration = Duration::from_secs(5);
+
 /// Bytes of frames in a call of the driver: a thread with more is on another stack than the one that it called from.
 const MOST_OF_CALL: u64 = 1 << 20;
 
@@ -41,6 +45,8 @@ struct Slot {
     stopped: AtomicU32,
     /// The number of the last stop that the thread could not take part in.
     skipped: AtomicU32,
+    /// The number of the last stop after which the thread does not run on.
+    held: AtomicU32,
     stack_pointer: AtomicU64,
     /// The thread that is in the handler; zero when there is none.
     inside: AtomicI32,
@@ -54,6 +60,7 @@ static SLOTS: [Slot; CAPACITY] = [const {
     Slot {
         stopped: AtomicU32::new(0),
         skipped: AtomicU32::new(0),
+        held: AtomicU32::new(0),
         stack_pointer: AtomicU64::new(0),
         inside: AtomicI32::new(0),
         context: SharedContext::new(),
@@ -71,6 +78,15 @@ static LAST: AtomicU32 = AtomicU32::new(0);
 /// The signal; zero before the handler was installed. It stays installed: a late signal must not end the process. The program
 /// may replace the handler.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// Whether the process ends by a signal.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process ends by a signal: a thread whose system call the search interrupts stays stopped then. It would see
+/// `EINTR` otherwise, of a signal that it would not have survived. Async-signal-safe.
+pub(crate) fn process_ends(ends: bool) {
+    ENDS.store(ends, Ordering::Relaxed);
+}
 
 /// The C library's function that signal handlers return to; zero where it is not known.
 static RESTORER: AtomicU64 = AtomicU64::new(0);
@@ -128,6 +144,11 @@ impl Slot {
         let stack_pointer = self.stack_pointer.load(Ordering::Relaxed);
         let context = self.context.load();
         let call = self.call.load(Ordering::Relaxed);
+        // In a call of the driver, it may hold a lock of the records.
+        if ENDS.load(Ordering::Relaxed) && call == 0 && context.sees_interruption(memory) {
+            let number = self.stopped.load(Ordering::Relaxed);
+            self.held.store(number, Ordering::Relaxed);
+        }
         let state = State::new(memory, stack_pointer, &context);
         match is_of_call(memory, state.stack_pointer..call) {
             true => State {
@@ -212,6 +233,8 @@ pub(super) fn stop(memory: &Memory) -> Stopped {
     let frozen = crate::heap::freeze();
     STOPPED.store(0, Ordering::Relaxed);
     CURRENT.store(stopped.number, Ordering::Release);
+    // Those that are held leave the handler, to be stopped again.
+    futex_wake(&CURRENT, i32::MAX);
     let deadline = Instant::now() + MOST;
     let patient = Instant::now() + PATIENCE;
     wait_for_handlers(patient);
@@ -458,6 +481,14 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     let mut waited = 0;
     while CURRENT.load(Ordering::Acquire) == number && waited < LONGEST.as_secs() {
         futex_wait(&CURRENT, number, Some(Duration::from_secs(1)));
+        waited += 1;
+    }
+    waited = 0;
+    while slot.held.load(Ordering::Relaxed) == number
+        && CURRENT.load(Ordering::Acquire) == 0
+        && waited < HELD.as_secs()
+    {
+        futex_wait(&CURRENT, 0, Some(Duration::from_secs(1)));
         waited += 1;
     }
     slot.inside.store(0, Ordering::Release);
