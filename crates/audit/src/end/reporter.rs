@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use cuguard_sync::own_thread;
 
 use super::{INSIDE, Reason, deadline, linker, made, output, recording, signals, start};
-use crate::{heap, stderr};
+use crate::{heap, search, stderr};
 
 const IDLE: u32 = 0;
 const CLAIMED: u32 = 1;
@@ -339,6 +339,7 @@ pub(super) fn forget() {
     MAIN_MAY_END.store(false, Ordering::Relaxed);
     DEATH.store(0, Ordering::Relaxed);
     deadline::forget();
+    search::process_ends(false);
     PHASE.store(IDLE, Ordering::Release);
 }
 

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use super::{INSIDE, Reason, deadline, finish, functions, is_used, output, reporter, start};
-use crate::search::Entered;
+use crate::search::{self, Entered};
 use crate::{cancel, heap};
 
 /// The signals that end the process by default, but for real-time ones. `abort` raises `SIGABRT`, also for uncaught exceptions.
@@ -70,10 +70,18 @@ fn action(handler: libc::sighandler_t, flags: c_int) -> libc::sigaction {
 
 fn own_action() -> libc::sigaction {
     // On the alternate stack, as programs in Go require.
-    action(
+    let mut action = action(
         handler as *const () as usize,
         libc::SA_ONSTACK | libc::SA_SIGINFO | libc::SA_RESTART,
-    )
+    );
+    // The signal by which the search stops threads is one of these. A second signal frame, with its vector registers, does not
+    // fit on the alternate stack that the standard library of Rust creates. The search needs none: the thread's state is known
+    // by its `Entered`.
+    for signal in real_time() {
+        // SAFETY: the set is initialized.
+        unsafe { libc::sigaddset(&mut action.sa_mask, signal) };
+    }
+    action
 }
 
 fn is_own(action: &libc::sigaction) -> bool {
@@ -142,6 +150,7 @@ fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // Not before: a child of `vfork` shares this library's variables, and ends here without the drop.
     // SAFETY: the context of this handler.
     let _entered = Entered::by_signal(unsafe { &*context.cast::<libc::ucontext_t>() });
+    search::process_ends(true);
     // SAFETY: it has the sender if a process sent the signal.
     let is_own = info.si_code <= 0 && unsafe { info.si_pid() } == start::process();
     let is_busy = INSIDE.get() || heap::is_inside();
@@ -233,7 +242,7 @@ fn restore_default(signal: c_int) -> libc::sighandler_t {
 
 /// What the program sees of a disposition.
 fn hide(disposition: libc::sighandler_t) -> libc::sighandler_t {
-    match disposition == own_action().sa_sigaction {
+    match disposition == handler as *const () as usize {
         true => libc::SIG_DFL,
         false => disposition,
     }

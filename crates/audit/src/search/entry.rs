@@ -4,11 +4,11 @@
 //! the first use of a thread-local variable of a library may allocate, with `malloc`, which the thread may be inside of.
 
 use std::cell::Cell;
-use std::ops::Range;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, compiler_fence};
 
 use super::caller::Caller;
-use super::interrupted::{Interrupted, REGISTERS};
+use super::context::{SharedContext, ThreadContext};
+use super::interrupted;
 use super::stacks::RED_ZONE;
 use crate::heap::threads::thread_id;
 
@@ -19,29 +19,8 @@ pub(super) const SAVED: usize = 12;
 pub(super) struct Entry {
     /// Where the program's part of the stack begins.
     pub(super) frame: u64,
-    /// `pthread_self()`
-    pub(super) pointer: u64,
-    /// Registers of the program: a deeper frame of this library may hold them, where nothing looks.
-    pub(super) registers: [u64; REGISTERS],
-    /// The part of the alternate signal stack that is this library's.
-    pub(super) alternate: Range<u64>,
-}
-
-impl Entry {
-    fn new(frame: u64, registers: impl IntoIterator<Item = u64>) -> Entry {
-        let mut values = [0; REGISTERS];
-        values
-            .iter_mut()
-            .zip(registers)
-            .for_each(|(to, from)| *to = from);
-        Entry {
-            frame,
-            // SAFETY: no requirements.
-            pointer: unsafe { libc::pthread_self() },
-            registers: values,
-            alternate: 0..0,
-        }
-    }
+    /// With registers of the program: a deeper frame of this library may hold them, where nothing looks.
+    pub(super) context: ThreadContext,
 }
 
 /// More threads than wait for a report at a time. The frames of further ones are searched.
@@ -55,18 +34,14 @@ struct Slot {
     /// The frame, [`FREE`] or [`CLAIMED`].
     frame: AtomicU64,
     thread: AtomicI32,
-    pointer: AtomicU64,
-    registers: [AtomicU64; REGISTERS],
-    alternate: [AtomicU64; 2],
+    context: SharedContext,
 }
 
 static SLOTS: [Slot; CAPACITY] = [const {
     Slot {
         frame: AtomicU64::new(FREE),
         thread: AtomicI32::new(0),
-        pointer: AtomicU64::new(0),
-        registers: [const { AtomicU64::new(0) }; REGISTERS],
-        alternate: [const { AtomicU64::new(0) }; 2],
+        context: SharedContext::new(),
     }
 }; CAPACITY];
 
@@ -86,18 +61,6 @@ impl Slot {
                     .compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed);
             claimed.is_ok()
         })
-    }
-
-    fn write(&self, thread: i32, entry: &Entry) {
-        self.thread.store(thread, Ordering::Relaxed);
-        self.pointer.store(entry.pointer, Ordering::Relaxed);
-        for (register, value) in self.registers.iter().zip(entry.registers) {
-            register.store(value, Ordering::Relaxed);
-        }
-        let Range { start, end } = entry.alternate;
-        self.alternate[0].store(start, Ordering::Relaxed);
-        self.alternate[1].store(end, Ordering::Relaxed);
-        self.frame.store(entry.frame, Ordering::Release);
     }
 }
 
@@ -123,24 +86,25 @@ impl Mark {
 impl Entered {
     /// The function that calls this was entered by an [`entry_point`](super::entry_point).
     pub(crate) fn by(caller: &Caller) -> Entered {
-        record(&Entry::new(caller.stack_pointer(), caller.registers()))
+        let frame = caller.stack_pointer();
+        record(frame, |context| {
+            context.store_call(frame, caller.registers());
+        })
     }
 
     /// The function that calls this is the handler of a signal. Async-signal-safe.
     #[inline(always)]
     pub(crate) fn by_signal(context: &libc::ucontext_t) -> Entered {
         let mark = Mark::here();
-        let interrupted = Interrupted::new(context, mark.0);
-        let frame = interrupted.stack_pointer.saturating_sub(RED_ZONE);
-        let mut entry = Entry::new(frame, interrupted.registers);
-        entry.alternate = interrupted.alternate;
-        record(&entry)
+        let frame = interrupted::stack_pointer(context).saturating_sub(RED_ZONE);
+        record(frame, |to| to.store_interrupted(context, mark.0))
     }
 
     /// The function that made the mark called functions of the program, which have returned.
     #[inline(always)]
     pub(crate) fn behind(mark: Mark) -> Entered {
-        record(&Entry::new(mark.0, saved_registers()))
+        let registers = saved_registers();
+        record(mark.0, |context| context.store_call(mark.0, registers))
     }
 
     /// For other functions: a part of the frame of the function that calls this counts as the program's.
@@ -152,18 +116,21 @@ impl Entered {
 
 /// Whether this call set the entry is known by its frame being the outermost: stacks grow down.
 #[inline(never)]
-fn record(entry: &Entry) -> Entered {
+fn record(frame: u64, store: impl FnOnce(&SharedContext)) -> Entered {
     let thread = thread_id();
     let slot = match Slot::of(thread) {
-        Some(slot) if slot.frame.load(Ordering::Relaxed) >= entry.frame => return Entered(None),
+        Some(slot) if slot.frame.load(Ordering::Relaxed) >= frame => return Entered(None),
         Some(slot) => {
-            slot.frame.store(CLAIMED, Ordering::Relaxed);
+            // A handler that stops the thread must not read it half written.
+            slot.frame.swap(CLAIMED, Ordering::Acquire);
             Some(slot)
         }
         None => Slot::claim(),
     };
     if let Some(slot) = slot {
-        slot.write(thread, entry);
+        slot.thread.store(thread, Ordering::Relaxed);
+        store(&slot.context);
+        slot.frame.store(frame, Ordering::Release);
     }
     Entered(slot)
 }
@@ -180,7 +147,7 @@ impl Drop for Entered {
 struct Calling {
     /// Zero outside of calls.
     frame: Cell<u64>,
-    registers: Cell<[u64; SAVED]>,
+    registers: [Cell<u64>; SAVED],
 }
 
 thread_local! {
@@ -188,7 +155,7 @@ thread_local! {
     static CALLING: Calling = const {
         Calling {
             frame: Cell::new(0),
-            registers: Cell::new([0; SAVED]),
+            registers: [const { Cell::new(0) }; SAVED],
         }
     };
 }
@@ -200,7 +167,9 @@ pub(crate) fn call_begins() {
     let mark = Mark::here();
     let registers = saved_registers();
     CALLING.with(|calling| {
-        calling.registers.set(registers);
+        for (to, from) in calling.registers.iter().zip(registers) {
+            to.set(from);
+        }
         compiler_fence(Ordering::SeqCst);
         calling.frame.set(mark.0);
     });
@@ -212,12 +181,22 @@ pub(crate) fn call_ends() {
     CALLING.with(|calling| calling.frame.set(0));
 }
 
-/// The call of the driver that the calling thread is in: where it began, and the registers then. Async-signal-safe.
-pub(super) fn calling() -> Option<(u64, [u64; SAVED])> {
-    CALLING.with(|calling| match calling.frame.get() {
-        0 => None,
-        frame => Some((frame, calling.registers.get())),
-    })
+/// Stores the call of the driver that the calling thread is in: where it began, or zero, and the registers then.
+/// Async-signal-safe.
+pub(super) fn store_call(frame: &AtomicU64, registers: &[AtomicU64; SAVED]) {
+    CALLING.with(|calling| {
+        frame.store(calling.frame.get(), Ordering::Relaxed);
+        for (to, from) in registers.iter().zip(&calling.registers) {
+            to.store(from.get(), Ordering::Relaxed);
+        }
+    });
+}
+
+/// Stores the calling thread's entry, if one was recorded. Returns its frame. Async-signal-safe.
+pub(super) fn store_current(context: &SharedContext) -> Option<u64> {
+    let slot = Slot::of(thread_id())?;
+    context.copy(&slot.context);
+    Some(slot.frame.load(Ordering::Relaxed))
 }
 
 /// The calling thread's entry, if one was recorded.
@@ -231,10 +210,7 @@ pub(super) fn of(thread: i32) -> Option<Entry> {
     let frame = slot.frame.load(Ordering::Acquire);
     let entry = Entry {
         frame,
-        pointer: slot.pointer.load(Ordering::Acquire),
-        registers: std::array::from_fn(|at| slot.registers[at].load(Ordering::Acquire)),
-        alternate: slot.alternate[0].load(Ordering::Acquire)
-            ..slot.alternate[1].load(Ordering::Acquire),
+        context: slot.context.load(),
     };
     let is_same = frame > CLAIMED
         && slot.thread.load(Ordering::Acquire) == thread
@@ -292,7 +268,7 @@ mod tests {
         let outer = Entered::here();
         let entry = current().expect("an entry");
         // SAFETY: no requirements.
-        assert_eq!(entry.pointer, unsafe { libc::pthread_self() });
+        assert_eq!(entry.context.pointer, unsafe { libc::pthread_self() });
         let deeper = || {
             let _space = std::hint::black_box([0_u8; 4096]);
             let _inner = Entered::here();

@@ -4,92 +4,105 @@
 //! remains of earlier calls, and none of it is the program's.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::memory::Memory;
 use super::stacks::RED_ZONE;
 
-/// General and vector registers.
-pub(super) const REGISTERS: usize = 64;
+/// The general registers, which [`store_registers`] stores first.
+#[cfg(target_arch = "x86_64")]
+pub(super) const GENERAL: usize = 15;
+#[cfg(target_arch = "aarch64")]
+pub(super) const GENERAL: usize = 31;
 
-/// The state of a thread that a signal interrupted.
-pub(super) struct Interrupted {
-    pub(super) stack_pointer: u64,
-    pub(super) registers: [u64; REGISTERS],
-    /// The part of the alternate signal stack that the handler and its signal frame are on.
-    pub(super) alternate: Range<u64>,
-}
+/// The general register that has a system call's result.
+#[cfg(target_arch = "x86_64")]
+pub(super) const RESULT: usize = libc::REG_RAX as usize;
+#[cfg(target_arch = "aarch64")]
+pub(super) const RESULT: usize = 0;
 
-impl Interrupted {
-    /// Of a handler's context. `inside` is an address in the handler's own frame. Async-signal-safe.
-    #[inline(never)]
-    pub(super) fn new(context: &libc::ucontext_t, inside: u64) -> Interrupted {
-        let stack_pointer = stack_pointer(context);
-        let mut values = [0; REGISTERS];
-        registers(context, &mut values);
-        Interrupted {
-            stack_pointer,
-            registers: values,
-            alternate: alternate(&context.uc_stack, inside, stack_pointer),
-        }
-    }
+/// The addresses of a signal stack.
+pub(super) fn range(stack: &libc::stack_t) -> Range<u64> {
+    let start = stack.ss_sp.addr() as u64;
+    start..start.saturating_add(stack.ss_size as u64)
 }
 
 /// What is not the program's of the alternate stack. The kernel begins at its end, unless the thread was on it already.
-fn alternate(stack: &libc::stack_t, inside: u64, interrupted: u64) -> Range<u64> {
-    let start = stack.ss_sp.addr() as u64;
-    let all = start..start.saturating_add(stack.ss_size as u64);
+pub(super) fn alternate(stack: &libc::stack_t, inside: u64, interrupted: u64) -> Range<u64> {
+    let all = range(stack);
     match (all.contains(&inside), all.contains(&interrupted)) {
         (false, _) => 0..0,
         (true, false) => all,
-        (true, true) => start..interrupted.saturating_sub(RED_ZONE).max(start),
+        (true, true) => all.start..interrupted.saturating_sub(RED_ZONE).max(all.start),
     }
 }
 
-/// Whether a signal interrupted a system call. Its caller is a function of the C library, and vector registers do not
-/// survive the call of a function: what they hold are remains.
+/// Whether this is the instruction behind a system call.
 #[cfg(target_arch = "x86_64")]
-fn is_in_system_call(context: &libc::ucontext_t) -> bool {
-    let next = context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize;
-    if next & 0xfff < 2 {
-        return false;
-    }
-    // SAFETY: the code before the next instruction, on the same page.
-    let instruction = unsafe { std::ptr::with_exposed_provenance::<[u8; 2]>(next - 2).read() };
+pub(super) fn is_in_system_call(memory: &Memory, next: u64) -> bool {
+    let mut instruction = [0; 2];
     // `syscall`.
-    instruction == [0x0f, 0x05]
+    next >= 2 && memory.read(next - 2, &mut instruction) == 2 && instruction == [0x0f, 0x05]
+}
+
+/// Whether this is the instruction behind a system call.
+#[cfg(target_arch = "aarch64")]
+pub(super) fn is_in_system_call(memory: &Memory, next: u64) -> bool {
+    let mut instruction = [0; 4];
+    // `svc 0`.
+    next >= 4
+        && memory.read(next - 4, &mut instruction) == 4
+        && u32::from_le_bytes(instruction) == 0xd400_0001
 }
 
 #[cfg(target_arch = "x86_64")]
-fn stack_pointer(context: &libc::ucontext_t) -> u64 {
+pub(super) fn stack_pointer(context: &libc::ucontext_t) -> u64 {
     context.uc_mcontext.gregs[libc::REG_RSP as usize].cast_unsigned()
 }
 
 #[cfg(target_arch = "x86_64")]
-fn registers(context: &libc::ucontext_t, values: &mut [u64; REGISTERS]) {
-    let mut values = values.iter_mut();
-    let general = &context.uc_mcontext.gregs[..15];
-    for (general, value) in general.iter().zip(&mut values) {
-        *value = general.cast_unsigned();
+pub(super) fn instruction(context: &libc::ucontext_t) -> u64 {
+    context.uc_mcontext.gregs[libc::REG_RIP as usize].cast_unsigned()
+}
+
+/// Stores the general registers, and then the vector registers. Async-signal-safe.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn store_registers(context: &libc::ucontext_t, registers: &[AtomicU64]) {
+    let (general, vectors) = registers.split_at(GENERAL);
+    for (register, value) in general.iter().zip(&context.uc_mcontext.gregs) {
+        register.store(value.cast_unsigned(), Ordering::Relaxed);
     }
-    if context.uc_mcontext.fpregs.is_null() || is_in_system_call(context) {
-        return;
-    }
-    // SAFETY: the kernel's structure.
-    let vectors = unsafe { &(*context.uc_mcontext.fpregs)._xmm };
-    let halves = vectors.iter().flat_map(|vector| vector.element.chunks(2));
-    for (half, value) in halves.zip(values) {
-        *value = u64::from(half[0]) | u64::from(half[1]) << 32;
+    // SAFETY: null, or the kernel's structure.
+    let values = unsafe { context.uc_mcontext.fpregs.as_ref() };
+    for (at, register) in vectors.iter().enumerate() {
+        let value = values.and_then(|values| values._xmm.get(at / 2));
+        let half = value.map_or(0, |vector| {
+            let [low, high] = [0, 1].map(|word| u64::from(vector.element[at % 2 * 2 + word]));
+            low | high << 32
+        });
+        register.store(half, Ordering::Relaxed);
     }
 }
 
 #[cfg(target_arch = "aarch64")]
-fn stack_pointer(context: &libc::ucontext_t) -> u64 {
+pub(super) fn stack_pointer(context: &libc::ucontext_t) -> u64 {
     context.uc_mcontext.sp
 }
 
 #[cfg(target_arch = "aarch64")]
-fn registers(context: &libc::ucontext_t, values: &mut [u64; REGISTERS]) {
-    for (register, value) in context.uc_mcontext.regs.iter().zip(values) {
-        *value = *register;
+pub(super) fn instruction(context: &libc::ucontext_t) -> u64 {
+    context.uc_mcontext.pc
+}
+
+/// Stores the general registers. Async-signal-safe.
+#[cfg(target_arch = "aarch64")]
+pub(super) fn store_registers(context: &libc::ucontext_t, registers: &[AtomicU64]) {
+    let (general, other) = registers.split_at(GENERAL);
+    for (register, value) in general.iter().zip(&context.uc_mcontext.regs) {
+        register.store(*value, Ordering::Relaxed);
+    }
+    for register in other {
+        register.store(0, Ordering::Relaxed);
     }
 }
 

@@ -18,12 +18,14 @@
 //! | `managed` | managed memory: what is found is searched in turn |
 //! | `stop`, `task` | other threads; what the system says of them |
 //! | `entry`, `caller`, `interrupted` | where threads entered this library, by a call or a signal |
+//! | `context` | the registers of threads, stored and read |
 //! | `place`, `names` | where an address was found |
 //! | `exports` | the search for programs and tests |
 //!
 //! It knows nothing of the registry and calls no driver.
 
 mod caller;
+mod context;
 mod crew;
 mod entry;
 mod exports;
@@ -51,6 +53,7 @@ use std::time::{Duration, Instant};
 pub(crate) use caller::{Caller, entry_point};
 pub(crate) use entry::{Entered, Mark, call_begins, call_ends};
 pub(crate) use place::Place;
+pub(crate) use stop::process_ends;
 pub(crate) use targets::Target;
 
 use crate::heap::{self, NextMalloc};

@@ -8,11 +8,12 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::context::{SharedContext, ThreadContext};
 use super::entry::{self, Entry, SAVED};
-use super::interrupted::{Interrupted, REGISTERS};
+use super::interrupted;
 use super::memory::Memory;
 use super::stacks::RED_ZONE;
 use super::task::{cannot_stop, status, waiting, would_receive};
@@ -31,6 +32,10 @@ const GLANCE: Duration = Duration::from_millis(50);
 /// A thread runs on after this time, whatever became of the search.
 const LONGEST: Duration = Duration::from_secs(60);
 
+/// How long a thread of a process that ends stays stopped after the search. It may hold a lock that the report needs, and then
+/// runs on.
+const HELD: Duration = Duration::from_secs(5);
+
 /// Bytes of frames in a call of the driver: a thread with more is on another stack than the one that it called from.
 const MOST_OF_CALL: u64 = 1 << 20;
 
@@ -40,14 +45,12 @@ struct Slot {
     stopped: AtomicU32,
     /// The number of the last stop that the thread could not take part in.
     skipped: AtomicU32,
+    /// The number of the last stop after which the thread does not run on.
+    held: AtomicU32,
     stack_pointer: AtomicU64,
-    /// `pthread_self()`
-    pointer: AtomicU64,
     /// The thread that is in the handler; zero when there is none.
     inside: AtomicI32,
-    registers: [AtomicU64; REGISTERS],
-    /// The part of the alternate signal stack that the handler is on.
-    alternate: [AtomicU64; 2],
+    context: SharedContext,
     /// Where the call of the driver began that the thread is in, or zero; and its registers then.
     call: AtomicU64,
     call_registers: [AtomicU64; SAVED],
@@ -57,11 +60,10 @@ static SLOTS: [Slot; CAPACITY] = [const {
     Slot {
         stopped: AtomicU32::new(0),
         skipped: AtomicU32::new(0),
+        held: AtomicU32::new(0),
         stack_pointer: AtomicU64::new(0),
-        pointer: AtomicU64::new(0),
         inside: AtomicI32::new(0),
-        registers: [const { AtomicU64::new(0) }; REGISTERS],
-        alternate: [const { AtomicU64::new(0) }; 2],
+        context: SharedContext::new(),
         call: AtomicU64::new(0),
         call_registers: [const { AtomicU64::new(0) }; SAVED],
     }
@@ -76,6 +78,15 @@ static LAST: AtomicU32 = AtomicU32::new(0);
 /// The signal; zero before the handler was installed. It stays installed: a late signal must not end the process. The program
 /// may replace the handler.
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
+
+/// Whether the process ends by a signal.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// Whether the process ends by a signal: a thread whose system call the search interrupts stays stopped then. It would see
+/// `EINTR` otherwise, of a signal that it would not have survived. Async-signal-safe.
+pub(crate) fn process_ends(ends: bool) {
+    ENDS.store(ends, Ordering::Relaxed);
+}
 
 /// The C library's function that signal handlers return to; zero where it is not known.
 static RESTORER: AtomicU64 = AtomicU64::new(0);
@@ -98,18 +109,25 @@ pub(super) struct State {
     pub(super) registers: Vec<u64>,
     /// A part of an alternate signal stack that is not the program's.
     pub(super) alternate: Range<u64>,
+    /// Whether the stack pointer is that of a handler on the alternate stack.
+    pub(super) is_on_alternate: bool,
 }
 
 impl State {
-    /// That of a thread that is inside this library: its registers and the frames below are this library's.
-    pub(super) fn of(entry: &Entry) -> State {
+    fn new(memory: &Memory, stack_pointer: u64, context: &ThreadContext) -> State {
         State {
-            // The red zone belongs to functions that call nothing; this one called this library.
-            stack_pointer: entry.frame + RED_ZONE,
-            pointer: entry.pointer,
-            registers: entry.registers.to_vec(),
-            alternate: entry.alternate.clone(),
+            stack_pointer,
+            pointer: context.pointer,
+            registers: context.registers(memory),
+            alternate: context.alternate.clone(),
+            is_on_alternate: context.is_on_alternate,
         }
+    }
+
+    /// That of a thread that is inside this library: its registers and the frames below are this library's.
+    pub(super) fn of(memory: &Memory, entry: &Entry) -> State {
+        // The red zone belongs to functions that call nothing; this one called this library.
+        State::new(memory, entry.frame + RED_ZONE, &entry.context)
     }
 }
 
@@ -123,14 +141,15 @@ fn values(registers: &[AtomicU64]) -> Vec<u64> {
 impl Slot {
     /// What the stopped thread was at.
     fn state(&self, memory: &Memory) -> State {
-        let state = State {
-            stack_pointer: self.stack_pointer.load(Ordering::Relaxed),
-            pointer: self.pointer.load(Ordering::Relaxed),
-            registers: values(&self.registers),
-            alternate: self.alternate[0].load(Ordering::Relaxed)
-                ..self.alternate[1].load(Ordering::Relaxed),
-        };
+        let stack_pointer = self.stack_pointer.load(Ordering::Relaxed);
+        let context = self.context.load();
         let call = self.call.load(Ordering::Relaxed);
+        // In a call of the driver, it may hold a lock of the records.
+        if ENDS.load(Ordering::Relaxed) && call == 0 && context.sees_interruption(memory) {
+            let number = self.stopped.load(Ordering::Relaxed);
+            self.held.store(number, Ordering::Relaxed);
+        }
+        let state = State::new(memory, stack_pointer, &context);
         match is_of_call(memory, state.stack_pointer..call) {
             true => State {
                 stack_pointer: call + RED_ZONE,
@@ -177,7 +196,7 @@ impl Stopped {
                     None => entry::of(*id),
                     Some(_) => None,
                 };
-                let state = state.or_else(|| Some(State::of(entry.as_ref()?)));
+                let state = state.or_else(|| Some(State::of(memory, entry.as_ref()?)));
                 if state.is_none() && status(*id).is_some_and(|status| status.has_ended) {
                     return None;
                 }
@@ -214,6 +233,8 @@ pub(super) fn stop(memory: &Memory) -> Stopped {
     let frozen = crate::heap::freeze();
     STOPPED.store(0, Ordering::Relaxed);
     CURRENT.store(stopped.number, Ordering::Release);
+    // Those that are held leave the handler, to be stopped again.
+    futex_wake(&CURRENT, i32::MAX);
     let deadline = Instant::now() + MOST;
     let patient = Instant::now() + PATIENCE;
     wait_for_handlers(patient);
@@ -440,21 +461,20 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     // SAFETY: as above.
     let code = unsafe { *errno };
     slot.inside.store(thread_id(), Ordering::Relaxed);
-    match entry::current() {
+    let stack_pointer = match entry::store_current(&slot.context) {
         // It waits for a report: its registers and the frames below are this library's.
-        Some(entry) => {
-            let entered = Interrupted {
-                stack_pointer: entry.frame + RED_ZONE,
-                registers: entry.registers,
-                alternate: entry.alternate,
-            };
-            store(slot, &entered, None);
+        Some(frame) => {
+            slot.call.store(0, Ordering::Relaxed);
+            frame + RED_ZONE
         }
         None => {
-            let interrupted = Interrupted::new(context, (&raw const value).addr() as u64);
-            store(slot, &interrupted, entry::calling());
+            slot.context
+                .store_interrupted(context, (&raw const value).addr() as u64);
+            entry::store_call(&slot.call, &slot.call_registers);
+            interrupted::stack_pointer(context)
         }
-    }
+    };
+    slot.stack_pointer.store(stack_pointer, Ordering::Relaxed);
     slot.stopped.store(number, Ordering::Release);
     STOPPED.fetch_add(1, Ordering::Release);
     futex_wake(&STOPPED, 1);
@@ -463,25 +483,15 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         futex_wait(&CURRENT, number, Some(Duration::from_secs(1)));
         waited += 1;
     }
+    waited = 0;
+    while slot.held.load(Ordering::Relaxed) == number
+        && CURRENT.load(Ordering::Acquire) == 0
+        && waited < HELD.as_secs()
+    {
+        futex_wait(&CURRENT, 0, Some(Duration::from_secs(1)));
+        waited += 1;
+    }
     slot.inside.store(0, Ordering::Release);
     // SAFETY: as above.
     unsafe { *errno = code };
-}
-
-/// Stores what the thread was at, and the call of the driver that it is in.
-fn store(slot: &Slot, interrupted: &Interrupted, call: Option<(u64, [u64; SAVED])>) {
-    let set = |to: &AtomicU64, value: u64| to.store(value, Ordering::Relaxed);
-    set(&slot.stack_pointer, interrupted.stack_pointer);
-    // SAFETY: no requirements. It reads the thread pointer.
-    set(&slot.pointer, unsafe { libc::pthread_self() });
-    for (register, value) in slot.registers.iter().zip(interrupted.registers) {
-        set(register, value);
-    }
-    set(&slot.alternate[0], interrupted.alternate.start);
-    set(&slot.alternate[1], interrupted.alternate.end);
-    let (frame, registers) = call.unwrap_or((0, [0; SAVED]));
-    set(&slot.call, frame);
-    for (register, value) in slot.call_registers.iter().zip(registers) {
-        set(register, value);
-    }
 }

@@ -44,7 +44,7 @@ pub(super) struct Survey {
 
 impl Survey {
     pub(super) fn new(memory: &Memory, stopped: &Stopped, known: Known) -> Survey {
-        let mut threads = vec![calling_thread()];
+        let mut threads = vec![calling_thread(memory)];
         threads.extend(stopped.threads(memory));
         let mut survey = Survey {
             modules: known.modules,
@@ -132,12 +132,13 @@ impl Survey {
             })
         };
         let stack = stack.unwrap_or(0..0);
-        if stack.contains(&top) {
+        if stack.contains(&top) && !state.is_on_alternate {
             let live = top.saturating_sub(RED_ZONE).max(stack.start);
             self.labels.push((stack.start..live, Label::LeftOut));
             self.labels.push((live..stack.end, Label::Stack(number)));
         } else {
-            // On a stack of the program's own: which part of this one is dead is not known.
+            // On a stack of the program's own, or on an alternate one, which may be an array in a frame that the handler has
+            // interrupted: which part of this one is dead is not known.
             self.labels.push((stack, Label::Stack(number)));
         }
         self.labels.push((alternate, Label::LeftOut));
@@ -304,7 +305,7 @@ impl Survey {
 }
 
 /// The thread that searches.
-fn calling_thread() -> Thread {
+fn calling_thread(memory: &Memory) -> Thread {
     let id = thread_id();
     if left_out(id).is_some() {
         return Thread {
@@ -314,12 +315,13 @@ fn calling_thread() -> Thread {
                 pointer: 0,
                 registers: Vec::new(),
                 alternate: 0..0,
+                is_on_alternate: false,
             }),
             entry: None,
             waiting: None,
         };
     }
-    let state = entry::current().map(|entry| State::of(&entry));
+    let state = entry::current().map(|entry| State::of(memory, &entry));
     Thread {
         id,
         state: state.or_else(|| {
@@ -329,6 +331,7 @@ fn calling_thread() -> Thread {
                 pointer: unsafe { libc::pthread_self() },
                 registers: Vec::new(),
                 alternate: 0..0,
+                is_on_alternate: false,
             })
         }),
         entry: None,
