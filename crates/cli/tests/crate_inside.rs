@@ -3,7 +3,7 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use crate::support::audited::{cuguard_run, live_program, output, subfolder, text};
 use crate::support::running::{Running, json};
@@ -60,6 +60,22 @@ fn forgets_with_cust_and_guards() {
     drop(buffer);
 }
 
+/// Runs a program of this file. The exit code is 23 if anything is lost or still reachable.
+fn run_child(child: &str, driver: &str) -> Output {
+    let arguments = ["--exitcode", "23", "--fail-on", "lost,reachable", "--"];
+    let mut command = cuguard_run(&arguments);
+    command
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            &cuguard_testing::test_path(child),
+            "--test-threads=1",
+        ])
+        .env(CHILD, "1")
+        .env("CUGUARD_DRIVER", driver);
+    output(&mut command)
+}
+
 /// What others than guards allocate is recorded, whichever driver the crate has loaded.
 #[test]
 fn a_forgotten_buffer_of_cust_is_reported() {
@@ -68,18 +84,7 @@ fn a_forgotten_buffer_of_cust_is_reported() {
     }
     for driver in ["real", "sim"] {
         for child in ["forgets_with_cust", "forgets_with_cust_and_guards"] {
-            let arguments = ["--exitcode", "23", "--fail-on", "lost,reachable", "--"];
-            let mut command = cuguard_run(&arguments);
-            command
-                .arg(std::env::current_exe().unwrap())
-                .args([
-                    "--exact",
-                    &cuguard_testing::test_path(child),
-                    "--test-threads=1",
-                ])
-                .env(CHILD, "1")
-                .env("CUGUARD_DRIVER", driver);
-            let ended = output(&mut command);
+            let ended = run_child(child, driver);
             let stderr = text(&ended.stderr);
             assert_eq!(ended.status.code(), Some(23), "{driver} {child}: {stderr}");
             assert!(
@@ -90,6 +95,51 @@ fn a_forgotten_buffer_of_cust_is_reported() {
             assert!(stderr.contains(&line), "{driver} {child}: {stderr}");
             assert!(
                 !stderr.contains("5 MiB in 1 allocation"),
+                "{driver} {child}: {stderr}"
+            );
+        }
+    }
+}
+
+/// A guard owns the context that `cust` allocates in.
+#[test]
+fn ends_context_of_guard() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let current = context.make_current().unwrap();
+    std::mem::forget(cust::memory::DeviceBuffer::from_slice(&[0_u8; 5 << 20]).unwrap());
+    drop(current);
+    drop(context);
+}
+
+/// The same, and `cust` has retained the context, too, and releases it first.
+#[test]
+fn ends_context_of_guard_and_cust() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let guard = Context::new(0).unwrap();
+    let context = cust::quick_init().unwrap();
+    std::mem::forget(cust::memory::DeviceBuffer::from_slice(&[0_u8; 5 << 20]).unwrap());
+    drop(context);
+    drop(guard);
+}
+
+/// Memory that the driver has freed with a context is not lost, whoever has released the context.
+#[test]
+fn what_ends_with_the_context_of_a_guard_is_not_lost() {
+    if live_program().is_none() {
+        return;
+    }
+    for driver in ["real", "sim"] {
+        for child in ["ends_context_of_guard", "ends_context_of_guard_and_cust"] {
+            let ended = run_child(child, driver);
+            let stderr = text(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(0), "{driver} {child}: {stderr}");
+            assert!(
+                stderr.contains("destroyed with their context 5 MiB"),
                 "{driver} {child}: {stderr}"
             );
         }

@@ -146,6 +146,19 @@ macro_rules! with_recorded {
 }
 pub(super) use with_recorded;
 
+/// Calls the macro `$callback` with functions that neither free nor create anything of guards that is recorded, but whose calls
+/// by guards decide what becomes of the resources that others allocate; and with the function that notes such a call.
+macro_rules! with_noted {
+    ($callback:ident) => {
+        $callback! {
+            cuDevicePrimaryCtxRetain = context::retain_primary_by_guard;
+            cuDevicePrimaryCtxRelease = context::release_primary_by_guard;
+            cuDevicePrimaryCtxRelease_v2 = context::release_primary_by_guard;
+        }
+    };
+}
+pub(super) use with_noted;
+
 macro_rules! functions {
     ($($name:ident = $body:path;)*) => {
         /// A recorded function.
@@ -201,8 +214,8 @@ impl Function {
         matches!(self, Self::cuGetProcAddress | Self::cuGetProcAddress_v2)
     }
 
-    /// Whether it frees or destroys one thing. The release of a primary context is none of them: it ends one of several uses,
-    /// and the retain of the same user is not recorded either.
+    /// Whether it frees or destroys one resource. The release of a primary context does not: it ends one of several uses, and
+    /// those of guards are not recorded.
     pub(crate) const fn is_freeing(self) -> bool {
         use Function as F;
         matches!(
