@@ -146,6 +146,34 @@ fn what_ends_with_the_context_of_a_guard_is_not_lost() {
     }
 }
 
+/// All resources are of guards. `cust` makes one call, which creates none.
+#[test]
+fn synchronizes_with_cust() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let current = context.make_current().unwrap();
+    std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 3 << 20).unwrap());
+    cust::context::CurrentContext::synchronize().unwrap();
+    drop(current);
+}
+
+/// The crate has reported what its guards leak: a report of the audit library, which knows of none, would contradict it.
+#[test]
+fn a_program_that_only_synchronizes_with_cust_has_one_report() {
+    if live_program().is_none() {
+        return;
+    }
+    for driver in ["real", "sim"] {
+        let ended = run_child("synchronizes_with_cust", driver);
+        let stderr = text(&ended.stderr);
+        assert!(stderr.contains("leaked 3 MiB"), "{driver}: {stderr}");
+        assert!(!stderr.contains("nothing is lost"), "{driver}: {stderr}");
+        assert!(!stderr.contains("cuguard run: "), "{driver}: {stderr}");
+    }
+}
+
 /// Starts it with further arguments of `cuguard run`. `None` without a C compiler, which the folder of the driver needs.
 fn start(arguments: &[&str]) -> Option<Running> {
     live_program()?;
