@@ -174,6 +174,44 @@ fn a_program_that_only_synchronizes_with_cust_has_one_report() {
     }
 }
 
+/// Another library allocates while a guard captures its stream. The graph is never launched.
+#[test]
+fn allocates_in_capture_of_guard() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let stream = cuguard::Stream::new(&context).unwrap();
+    let (graph, ()) = stream
+        .capture(|stream| {
+            let mut address = 0;
+            let allocate = |raw| {
+                // SAFETY: the address can be written to, and the stream is valid.
+                unsafe { cuguard::driver::api::cuMemAllocAsync(&mut address, 5 << 20, raw) }
+            };
+            // SAFETY: the call only adds a node to the graph.
+            let code = unsafe { stream.call_library(allocate)? };
+            assert!(code.is_success(), "{code:?}");
+            Ok(())
+        })
+        .unwrap();
+    drop(graph);
+}
+
+/// A node of a graph allocates nothing before the graph is launched.
+#[test]
+fn allocations_in_a_capture_of_a_guard_are_not_lost() {
+    if live_program().is_none() {
+        return;
+    }
+    for driver in ["real", "sim"] {
+        let ended = run_child("allocates_in_capture_of_guard", driver);
+        let stderr = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(0), "{driver}: {stderr}");
+        assert!(!stderr.contains("5 MiB"), "{driver}: {stderr}");
+    }
+}
+
 /// Starts it with further arguments of `cuguard run`. `None` without a C compiler, which the folder of the driver needs.
 fn start(arguments: &[&str]) -> Option<Running> {
     live_program()?;

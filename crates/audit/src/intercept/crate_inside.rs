@@ -4,7 +4,8 @@
 //! code and of the program go through the wrappers, and are recorded as in a program without the crate. What a guard frees may
 //! have been recorded, because guards take ownership of what others allocate; so functions that free go through wrappers that
 //! do nothing in a program all of whose calls come from guards. What others allocate in a context of a guard ends with it: where
-//! guards retain and release primary contexts, that is noted, and no use is counted.
+//! guards retain and release primary contexts, that is noted, and no use is counted. Captures of guards are noted as well: what
+//! others allocate on a stream that is captured is a node of a graph.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};

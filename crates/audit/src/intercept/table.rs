@@ -154,6 +154,16 @@ macro_rules! with_noted {
             cuDevicePrimaryCtxRetain = context::retain_primary_by_guard;
             cuDevicePrimaryCtxRelease = context::release_primary_by_guard;
             cuDevicePrimaryCtxRelease_v2 = context::release_primary_by_guard;
+            cuStreamBeginCapture = capture::begin;
+            cuStreamBeginCapture_ptsz = capture::begin;
+            cuStreamBeginCapture_v2 = capture::begin_v2;
+            cuStreamBeginCapture_v2_ptsz = capture::begin_v2;
+            cuStreamBeginCaptureToGraph = capture::begin_to_graph;
+            cuStreamBeginCaptureToGraph_ptsz = capture::begin_to_graph;
+            cuStreamBeginRecaptureToGraph = capture::begin_again;
+            cuStreamBeginRecaptureToGraph_ptsz = capture::begin_again;
+            cuStreamEndCapture = capture::end_by_guard;
+            cuStreamEndCapture_ptsz = capture::end_by_guard;
         }
     };
 }
