@@ -117,3 +117,74 @@ fn replaced_files_of_unloaded_libraries_name_nothing() {
         assert_eq!(lost, [(1, 1000, "old.so!? old.so!?".to_owned())]);
     }
 }
+
+/// Without a build id, only the file that was loaded has names: not a later one of the same name. What was loaded from different files
+/// stays apart.
+#[test]
+fn libraries_without_a_build_id_have_no_names_of_other_files() {
+    let Some(unloading) = Unloading::new() else {
+        return;
+    };
+    let build = || {
+        for (name, function, bytes) in [
+            ("one.so", "one_code", 1000),
+            ("two.so", "two_code", 2000),
+            ("end.so", "end_code", 3000),
+        ] {
+            unloading.library(name, function, bytes, &["-Wl,--build-id=none"]);
+            // As long as the other ones, and written at the same time.
+            let file = std::fs::File::options()
+                .write(true)
+                .open(unloading.driver.join(name))
+                .expect("it was built");
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
+            file.set_modified(time).expect("the time can be set");
+        }
+    };
+    let unnamed = |bytes| (1, bytes, "cur.so!? cur.so!?".to_owned());
+    // Removed as soon as it is loaded, as just-in-time compilers do; later another file has its name.
+    build();
+    let removed = ["+one.so,cur.so", "!./cur.so", "+end.so,cur.so"];
+    assert_eq!(unloading.lost(&removed, &[]), [unnamed(1000)]);
+    // Two of them.
+    build();
+    let both = [
+        "+one.so,cur.so",
+        "!./cur.so",
+        "+two.so,cur.so",
+        "!./cur.so",
+        "+end.so,cur.so",
+    ];
+    assert_eq!(unloading.lost(&both, &[]), [unnamed(1000), unnamed(2000)]);
+    // Replaced before its first call.
+    build();
+    let replaced = ["+one.so,cur.so", "./cur.so<two.so"];
+    assert_eq!(unloading.lost(&replaced, &[]), [unnamed(1000)]);
+    // Replaced by a file that looks the same, and that is loaded as well.
+    build();
+    let again = ["+one.so,cur.so", "./cur.so", "+two.so,cur.so", "./cur.so"];
+    let named = (1, 2000, "cur.so!two_code cur.so!enter".to_owned());
+    assert_eq!(unloading.lost(&again, &[]), [unnamed(1000), named]);
+    // Where nothing was replaced, it has names, and is one library however often it is loaded.
+    build();
+    let twice = ["./one.so", "./two.so", "./one.so"];
+    let one = (2, 2000, "one.so!one_code one.so!enter".to_owned());
+    let two = (1, 2000, "two.so!two_code two.so!enter".to_owned());
+    assert_eq!(unloading.lost(&twice, &[]), [two, one]);
+}
+
+/// A program may leave the folder that the name of a library is relative to before the library's first call.
+#[test]
+fn libraries_with_a_relative_name_are_found_from_another_folder() {
+    let Some(unloading) = Unloading::new() else {
+        return;
+    };
+    for flags in [&[][..], &["-Wl,--build-id=none"]] {
+        unloading.library("near.so", "near_code", 1000, flags);
+        let lost = unloading.lost(&["^./near.so"], &[]);
+        assert_eq!(
+            lost,
+            [(1, 1000, "near.so!near_code near.so!enter".to_owned())]
+        );
+    }
+}

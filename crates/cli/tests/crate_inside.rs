@@ -3,7 +3,7 @@
 
 use std::io::Read;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use crate::support::audited::{cuguard_run, live_program, output, subfolder, text};
 use crate::support::running::{Running, json};
@@ -60,6 +60,22 @@ fn forgets_with_cust_and_guards() {
     drop(buffer);
 }
 
+/// Runs a program of this file. The exit code is 23 if anything is lost or still reachable.
+fn run_child(child: &str, driver: &str) -> Output {
+    let arguments = ["--exitcode", "23", "--fail-on", "lost,reachable", "--"];
+    let mut command = cuguard_run(&arguments);
+    command
+        .arg(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            &cuguard_testing::test_path(child),
+            "--test-threads=1",
+        ])
+        .env(CHILD, "1")
+        .env("CUGUARD_DRIVER", driver);
+    output(&mut command)
+}
+
 /// What others than guards allocate is recorded, whichever driver the crate has loaded.
 #[test]
 fn a_forgotten_buffer_of_cust_is_reported() {
@@ -68,18 +84,7 @@ fn a_forgotten_buffer_of_cust_is_reported() {
     }
     for driver in ["real", "sim"] {
         for child in ["forgets_with_cust", "forgets_with_cust_and_guards"] {
-            let arguments = ["--exitcode", "23", "--fail-on", "lost,reachable", "--"];
-            let mut command = cuguard_run(&arguments);
-            command
-                .arg(std::env::current_exe().unwrap())
-                .args([
-                    "--exact",
-                    &cuguard_testing::test_path(child),
-                    "--test-threads=1",
-                ])
-                .env(CHILD, "1")
-                .env("CUGUARD_DRIVER", driver);
-            let ended = output(&mut command);
+            let ended = run_child(child, driver);
             let stderr = text(&ended.stderr);
             assert_eq!(ended.status.code(), Some(23), "{driver} {child}: {stderr}");
             assert!(
@@ -93,6 +98,117 @@ fn a_forgotten_buffer_of_cust_is_reported() {
                 "{driver} {child}: {stderr}"
             );
         }
+    }
+}
+
+/// A guard owns the context that `cust` allocates in.
+#[test]
+fn ends_context_of_guard() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let current = context.make_current().unwrap();
+    std::mem::forget(cust::memory::DeviceBuffer::from_slice(&[0_u8; 5 << 20]).unwrap());
+    drop(current);
+    drop(context);
+}
+
+/// The same, and `cust` has retained the context, too, and releases it first.
+#[test]
+fn ends_context_of_guard_and_cust() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let guard = Context::new(0).unwrap();
+    let context = cust::quick_init().unwrap();
+    std::mem::forget(cust::memory::DeviceBuffer::from_slice(&[0_u8; 5 << 20]).unwrap());
+    drop(context);
+    drop(guard);
+}
+
+/// Memory that the driver has freed with a context is not lost, whoever has released the context.
+#[test]
+fn what_ends_with_the_context_of_a_guard_is_not_lost() {
+    if live_program().is_none() {
+        return;
+    }
+    for driver in ["real", "sim"] {
+        for child in ["ends_context_of_guard", "ends_context_of_guard_and_cust"] {
+            let ended = run_child(child, driver);
+            let stderr = text(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(0), "{driver} {child}: {stderr}");
+            assert!(
+                stderr.contains("destroyed with their context 5 MiB"),
+                "{driver} {child}: {stderr}"
+            );
+        }
+    }
+}
+
+/// All resources are of guards. `cust` makes one call, which creates none.
+#[test]
+fn synchronizes_with_cust() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let current = context.make_current().unwrap();
+    std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 3 << 20).unwrap());
+    cust::context::CurrentContext::synchronize().unwrap();
+    drop(current);
+}
+
+/// The crate has reported what its guards leak: a report of the audit library, which knows of none, would contradict it.
+#[test]
+fn a_program_that_only_synchronizes_with_cust_has_one_report() {
+    if live_program().is_none() {
+        return;
+    }
+    for driver in ["real", "sim"] {
+        let ended = run_child("synchronizes_with_cust", driver);
+        let stderr = text(&ended.stderr);
+        assert!(stderr.contains("leaked 3 MiB"), "{driver}: {stderr}");
+        assert!(!stderr.contains("nothing is lost"), "{driver}: {stderr}");
+        assert!(!stderr.contains("cuguard run: "), "{driver}: {stderr}");
+    }
+}
+
+/// Another library allocates while a guard captures its stream. The graph is never launched.
+#[test]
+fn allocates_in_capture_of_guard() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let context = Context::new(0).unwrap();
+    let stream = cuguard::Stream::new(&context).unwrap();
+    let (graph, ()) = stream
+        .capture(|stream| {
+            let mut address = 0;
+            let allocate = |raw| {
+                // SAFETY: the address can be written to, and the stream is valid.
+                unsafe { cuguard::driver::api::cuMemAllocAsync(&mut address, 5 << 20, raw) }
+            };
+            // SAFETY: the call only adds a node to the graph.
+            let code = unsafe { stream.call_library(allocate)? };
+            assert!(code.is_success(), "{code:?}");
+            Ok(())
+        })
+        .unwrap();
+    drop(graph);
+}
+
+/// A node of a graph allocates nothing before the graph is launched.
+#[test]
+fn allocations_in_a_capture_of_a_guard_are_not_lost() {
+    if live_program().is_none() {
+        return;
+    }
+    for driver in ["real", "sim"] {
+        let ended = run_child("allocates_in_capture_of_guard", driver);
+        let stderr = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(0), "{driver}: {stderr}");
+        assert!(!stderr.contains("5 MiB"), "{driver}: {stderr}");
     }
 }
 

@@ -445,6 +445,7 @@ mod tests {
             path: "/usr/lib/x86_64-linux-gnu/libc.so.6".into(),
             offset: 1,
             build_id: "".into(),
+            library: 0,
         };
         stack[19].module = Some(in_libc);
         mark(&mut stack);

@@ -120,13 +120,14 @@ fn clear_columns(frames: &mut [Frame], other: &[Frame]) {
 }
 
 /// Compares what is shown of two stack traces: functions, files and lines; the module of a function without a file, and the
-/// offset in it, or the address, of one without a name. Without line numbers, two calls in one function are equal.
+/// offset in it, or the address, of one without a name. Of libraries that had one path, one after the other, an offset is not the
+/// same place. Without line numbers, two calls in one function are equal.
 fn compare_frames(one: &[Frame], other: &[Frame], all_frames: bool) -> Ordering {
     fn shown(frame: &Frame) -> impl Ord + '_ {
         let symbol = &frame.symbol;
         let module = frame.module.as_ref();
         let path = module.filter(|_| symbol.file.is_none()).map(|m| &m.path);
-        let place = module.map_or(frame.address, |module| module.offset);
+        let place = module.map_or((frame.address, 0), |m| (m.offset, m.library));
         let place = symbol.function.is_none().then_some(place);
         (&symbol.function, symbol.line, &symbol.file, path, place)
     }
@@ -247,6 +248,7 @@ mod tests {
                 path: library.into(),
                 offset: 0x10,
                 build_id: "".into(),
+                library: 0,
             });
             frame.symbol = Rc::new(Symbol {
                 function: function.map(str::to_owned),

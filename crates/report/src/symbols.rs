@@ -31,6 +31,8 @@ pub(crate) struct ModuleOffset {
     pub(crate) offset: usize,
     /// In hexadecimal; empty where the module has none.
     pub(crate) build_id: Rc<str>,
+    /// Tells libraries apart that had one path, one after the other. 0 for a module that is never unloaded.
+    pub(crate) library: usize,
 }
 
 impl ModuleOffset {
@@ -84,6 +86,8 @@ pub(crate) struct Symbols {
     /// Read when the first address is resolved.
     modules: Option<Vec<NamedModule>>,
     files: ModuleSymbols,
+    /// Those that can be unloaded, in the order in which their first frames are resolved.
+    libraries: Vec<&'static Module>,
 }
 
 impl Symbols {
@@ -146,6 +150,12 @@ impl Symbols {
     fn in_library(&mut self, module: &'static Module, offset: usize) -> Known {
         // The byte before the return address is of the call.
         let call = offset.wrapping_sub(1);
+        let mut libraries = self.libraries.iter();
+        let known = libraries.position(|own| std::ptr::eq(*own, module));
+        let library = known.unwrap_or_else(|| {
+            self.libraries.push(module);
+            self.libraries.len() - 1
+        });
         Known {
             address: module.address(offset),
             symbols: symbols(self.files.names(module, call)),
@@ -153,6 +163,7 @@ impl Symbols {
                 path: module.path.to_string_lossy().into(),
                 offset: call,
                 build_id: hexadecimal(&module.build_id).into(),
+                library: library + 1,
             }),
         }
     }
@@ -187,6 +198,7 @@ impl Symbols {
                 path: path.clone(),
                 offset: module.offset(call),
                 build_id: build_id.clone(),
+                library: 0,
             }),
         }
     }

@@ -39,6 +39,7 @@ pub(crate) fn frame(module: &str, function: &str) -> Frame {
             path: module.into(),
             offset: 0,
             build_id: "".into(),
+            library: 0,
         }),
         inlined: false,
         own: false,

@@ -4,8 +4,7 @@
 //! needs to find the name in the debug information.
 
 use std::ops::Range;
-use std::path::PathBuf;
-use std::time::SystemTime;
+use std::path::{Path, PathBuf};
 
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 use crate::elf;
@@ -33,12 +32,27 @@ pub struct Module {
     pub(crate) ranges: Vec<Range<usize>>,
     /// Of the segments with code.
     pub(crate) code: Vec<Range<usize>>,
-    /// The file as it was found first; of modules without a build id that [`locate`](crate::locate) returns.
+    /// The file that was loaded; of modules without a build id that [`locate`](crate::locate) returns. `None` if it had been
+    /// removed or replaced when its module was seen first.
     pub(crate) stamp: Option<FileStamp>,
 }
 
-/// Tells a file from one that replaces it: its length, and when it was written.
-pub(crate) type FileStamp = (u64, SystemTime);
+/// Tells a file from one that replaces it: device, inode, and the seconds and nanoseconds of its last change. No program can set
+/// the time of a change, as it can that of the last write.
+pub(crate) type FileStamp = (u64, u64, i64, i64);
+
+/// The stamp of the file at a path. `None` without one.
+#[cfg(unix)]
+pub(crate) fn file_stamp(path: &Path) -> Option<FileStamp> {
+    use std::os::unix::fs::MetadataExt;
+    let file = path.metadata().ok()?;
+    Some((file.dev(), file.ino(), file.ctime(), file.ctime_nsec()))
+}
+
+#[cfg(not(unix))]
+pub(crate) fn file_stamp(_: &Path) -> Option<FileStamp> {
+    None
+}
 
 impl Module {
     /// Whether the address is in this module.
@@ -73,16 +87,11 @@ impl Module {
         offset.wrapping_add(self.base)
     }
 
-    /// Whether the file at the path is the one that was loaded, as far as can be told without reading it: where there is no
-    /// build id, whether it was written since.
+    /// Whether the file at the path is the one that was loaded, as far as can be told without reading it: with a build id it may
+    /// be, which is then to be compared; without one, it is if nothing has changed it since.
     #[must_use]
     pub fn is_same_file(&self) -> bool {
-        self.stamp.is_none() || self.stamp == self.file_stamp()
-    }
-
-    pub(crate) fn file_stamp(&self) -> Option<FileStamp> {
-        let file = self.path.metadata().ok()?;
-        Some((file.len(), file.modified().ok()?))
+        !self.build_id.is_empty() || (self.stamp.is_some() && self.stamp == file_stamp(&self.path))
     }
 }
 
@@ -95,10 +104,16 @@ impl Module {
 /// ```
 #[must_use]
 pub fn modules() -> Vec<Module> {
+    list().0
+}
+
+/// The modules that are loaded now, and how many were unloaded before.
+pub(crate) fn list() -> (Vec<Module>, u64) {
     #[allow(unused_mut, reason = "filled on Linux with glibc only")]
-    let mut modules: Vec<Module> = Vec::new();
+    let (mut modules, mut unloaded): (Vec<Module>, u64) = (Vec::new(), 0);
     #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
     elf::each(|info| {
+        unloaded = info.dlpi_subs;
         modules.push(Module {
             path: elf::path(info),
             build_id: elf::build_id(info),
@@ -116,7 +131,7 @@ pub fn modules() -> Vec<Module> {
     {
         program.path = std::env::current_exe().unwrap_or_default();
     }
-    modules
+    (modules, unloaded)
 }
 
 /// How many times modules were loaded or unloaded so far: as long as it stays the same, so does what [`modules`] returns. 0 on

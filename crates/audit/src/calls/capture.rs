@@ -87,15 +87,20 @@ pub(crate) unsafe fn begin_again(
 const CAPTURE_ERRORS: std::ops::RangeInclusive<u32> =
     CUresult::STREAM_CAPTURE_UNSUPPORTED.0..=CUresult::STREAM_CAPTURE_WRONG_THREAD.0;
 
+/// Notes a capture that ended.
+fn ended(result: CUresult) -> CUresult {
+    if result.is_success() || CAPTURE_ERRORS.contains(&result.0) {
+        graphs::capture_ended();
+    }
+    result
+}
+
 type End = unsafe extern "C-unwind" fn(CUstream, *mut CUgraph) -> CUresult;
 
 /// `cuStreamEndCapture`
 pub(crate) unsafe fn end(call: &Call, real: End, stream: CUstream, out: *mut CUgraph) -> CUresult {
     // SAFETY: as the caller guarantees.
-    let result = unsafe { real(stream, out) };
-    if result.is_success() || CAPTURE_ERRORS.contains(&result.0) {
-        graphs::capture_ended();
-    }
+    let result = ended(unsafe { real(stream, out) });
     if result.is_success() && !out.is_null() {
         // SAFETY: the driver wrote to it.
         let graph = unsafe { out.read_unaligned() };
@@ -106,4 +111,15 @@ pub(crate) unsafe fn end(call: &Call, real: End, stream: CUstream, out: *mut CUg
     }
     // SAFETY: the driver wrote to it.
     unsafe { call.created(result, out, New::in_process(Kind::Graph, 0)) }
+}
+
+/// `cuStreamEndCapture` of a guard, which owns the graph.
+pub(crate) unsafe fn end_by_guard(
+    _: &Call,
+    real: End,
+    stream: CUstream,
+    out: *mut CUgraph,
+) -> CUresult {
+    // SAFETY: as the caller guarantees.
+    ended(unsafe { real(stream, out) })
 }

@@ -181,6 +181,36 @@ pub(crate) unsafe fn release_primary(_: &Call, real: OfDevice, device: CUdevice)
     result
 }
 
+/// `cuDevicePrimaryCtxRetain` of a guard: others allocate in the context later.
+pub(crate) unsafe fn retain_primary_by_guard(
+    _: &Call,
+    real: RetainPrimary,
+    out: *mut CUcontext,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: as the caller guarantees.
+    let result = unsafe { real(out, device) };
+    if result.is_success() && !out.is_null() {
+        // SAFETY: the driver wrote to it.
+        contexts::note_primary(unsafe { out.read_unaligned() }.0, device);
+    }
+    result
+}
+
+/// `cuDevicePrimaryCtxRelease` and `_v2` of a guard, whose uses are not counted.
+pub(crate) unsafe fn release_primary_by_guard(
+    _: &Call,
+    real: OfDevice,
+    device: CUdevice,
+) -> CUresult {
+    // SAFETY: as the caller guarantees.
+    let result = unsafe { real(device) };
+    if is_freed(result) && !is_active(device) {
+        contexts::primary_ended(device);
+    }
+    result
+}
+
 /// Whether a device has a primary context.
 fn is_active(device: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);

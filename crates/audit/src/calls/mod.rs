@@ -68,6 +68,16 @@ impl Call {
         Self::begin_lookup(function, cancel)
     }
 
+    /// [`begin`](Self::begin) of a call that records nothing, but decides what becomes of later records: it is noted in a process that
+    /// does not use the driver in any other way, too.
+    #[inline(always)]
+    pub(crate) fn begin_noted(function: &'static str, cancel: c_int) -> Option<Self> {
+        if end::is_forked() {
+            return None;
+        }
+        Self::begin_lookup(function, cancel)
+    }
+
     /// [`begin`](Self::begin) of a call that finds functions and does nothing else: a program that makes no other calls does
     /// not use the driver.
     #[inline(always)]

@@ -85,6 +85,12 @@ pub(crate) fn is_recorded() -> bool {
     STATE.load(Ordering::Relaxed) == USED
 }
 
+/// Whether this is a forked child of a process that used the driver.
+#[inline]
+pub(crate) fn is_forked() -> bool {
+    STATE.load(Ordering::Relaxed) == FORKED
+}
+
 /// Prepares the report: the settings, the thread and the signal handlers.
 #[cold]
 fn prepare() -> bool {

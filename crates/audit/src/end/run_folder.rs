@@ -8,6 +8,7 @@
 //! | `start` | process; only of the command's own child: the library is loaded |
 //! | `crate` | process: the cuguard crate in it uses the driver, and makes a report of its own |
 //! | `use` | process, command line: the process has used the driver |
+//! | `none` | process: nothing was recorded in it, and the report is that of the cuguard crate: its `use` does not count |
 //! | `recording` | process, file: what the process allocates and frees is recorded there. The cuguard crate writes it, too, with `crate` before it |
 //! | `end` | process, reason, lost bytes and count, reachable bytes and count, bytes and count destroyed with their context, number of growing call sites, number of refused allocations, sum in words |
 //!
@@ -74,12 +75,24 @@ pub(super) fn note_start() {
     }
 }
 
+/// Whether the cuguard crate in this process uses the driver.
+static HAS_CRATE: AtomicBool = AtomicBool::new(false);
+
 /// Records that the cuguard crate in this process uses the driver.
 pub(crate) fn note_crate() {
-    static NOTED: AtomicBool = AtomicBool::new(false);
-    if !NOTED.swap(true, Ordering::Relaxed) {
+    if !HAS_CRATE.swap(true, Ordering::Relaxed) {
         record(&["crate", &start::process().to_string()]);
     }
+}
+
+/// Whether the cuguard crate in this process uses the driver, and makes a report of its own.
+pub(super) fn has_crate() -> bool {
+    HAS_CRATE.load(Ordering::Relaxed)
+}
+
+/// Records that there is nothing to report.
+pub(super) fn note_none() {
+    record(&["none", &start::process().to_string()]);
 }
 
 /// Records that the process uses the driver.

@@ -3,7 +3,9 @@
 //! It has two tables. Calls of the guards go to the driver itself: what they create is in the crate's own report. Calls of `cust`, of C
 //! code and of the program go through the wrappers, and are recorded as in a program without the crate. What a guard frees may
 //! have been recorded, because guards take ownership of what others allocate; so functions that free go through wrappers that
-//! do nothing in a program all of whose calls come from guards.
+//! do nothing in a program all of whose calls come from guards. What others allocate in a context of a guard ends with it: where
+//! guards retain and release primary contexts, that is noted, and no use is counted. Captures of guards are noted as well: what
+//! others allocate on a stream that is captured is a node of a graph.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -31,6 +33,8 @@ pub struct Attached {
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub unsafe extern "C" fn cuguard_audit_attach(functions: *const Attached, count: usize) -> c_int {
     let attached = catch_unwind(|| {
+        // The simulated GPU in the program is attached without a lookup.
+        crate::end::note_crate();
         let functions = (0..count).map(|number| {
             // SAFETY: as the caller guarantees.
             let function = unsafe { &*functions.add(number) };

@@ -13,7 +13,7 @@ use std::mem::transmute;
 use cuguard_sys::*;
 
 use super::proc_address;
-use super::table::{Function, with_recorded};
+use super::table::{Function, with_noted, with_recorded};
 use crate::calls::{
     Call, array, capture, context, device, graph, handle, host, imported, init, module,
     stream_ordered, synchronize, virtual_memory,
@@ -38,18 +38,21 @@ mod way {
     pub(super) const FOUND: u32 = 1;
     /// From a guard of the cuguard crate in the program.
     pub(super) const GUARD: u32 = 2;
+    /// From a guard, to a function that is noted before anything is recorded.
+    pub(super) const NOTED: u32 = 3;
 }
 
 macro_rules! export {
     (fn $name:ident($($parameter:ident: $type:ty),*); $body:path) => {
         /// The wrapper, for calls that come by a [`way`].
-        unsafe extern "C-unwind" fn $name<const WAY: u32>($($parameter: $type),*) -> CUresult {
+        pub(super) unsafe extern "C-unwind" fn $name<const WAY: u32>($($parameter: $type),*) -> CUresult {
             #[inline(never)]
             unsafe fn recorded<const WAY: u32>(before: c_int, $($parameter: $type),*) -> CUresult {
                 type Real = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
                 let function = Function::$name;
                 let call = match const { (WAY, Function::$name.is_lookup()) } {
                     (way::GUARD, _) => Call::begin_if_used(stringify!($name), before),
+                    (way::NOTED, _) => Call::begin_noted(stringify!($name), before),
                     (_, true) => Call::begin_lookup(stringify!($name), before),
                     (_, false) => Call::begin(stringify!($name), before),
                 };
@@ -113,10 +116,12 @@ macro_rules! export_all {
                 }
             }
 
-            /// The address of the wrapper for calls of guards; null for a function that does not free what others may have
-            /// allocated.
+            /// The address of the wrapper for calls of guards; null for a function that is neither noted nor frees what others may
+            /// have allocated.
             pub(crate) fn for_guards(self) -> *const c_void {
+                let noted = self.noted();
                 match self {
+                    _ if !noted.is_null() => noted,
                     $(Self::$name if const { Self::$name.is_freeing() } => {
                         $name::<{ way::GUARD }> as *const c_void
                     })*
@@ -134,3 +139,25 @@ macro_rules! export_all {
     };
 }
 with_recorded!(export_all);
+
+macro_rules! export_noted {
+    ($($name:ident = $family:ident::$body:ident;)*) => {
+        /// The wrappers that note calls of guards.
+        mod noted {
+            use super::*;
+
+            $(signature!($name, export $family::$body);)*
+        }
+
+        impl Function {
+            /// The address of the wrapper that notes calls of guards; null for a function whose calls are not noted.
+            fn noted(self) -> *const c_void {
+                match self {
+                    $(Self::$name => noted::$name::<{ way::NOTED }> as *const c_void,)*
+                    _ => std::ptr::null(),
+                }
+            }
+        }
+    };
+}
+with_noted!(export_noted);

@@ -146,6 +146,29 @@ macro_rules! with_recorded {
 }
 pub(super) use with_recorded;
 
+/// Calls the macro `$callback` with functions that neither free nor create anything of guards that is recorded, but whose calls
+/// by guards decide what becomes of the resources that others allocate; and with the function that notes such a call.
+macro_rules! with_noted {
+    ($callback:ident) => {
+        $callback! {
+            cuDevicePrimaryCtxRetain = context::retain_primary_by_guard;
+            cuDevicePrimaryCtxRelease = context::release_primary_by_guard;
+            cuDevicePrimaryCtxRelease_v2 = context::release_primary_by_guard;
+            cuStreamBeginCapture = capture::begin;
+            cuStreamBeginCapture_ptsz = capture::begin;
+            cuStreamBeginCapture_v2 = capture::begin_v2;
+            cuStreamBeginCapture_v2_ptsz = capture::begin_v2;
+            cuStreamBeginCaptureToGraph = capture::begin_to_graph;
+            cuStreamBeginCaptureToGraph_ptsz = capture::begin_to_graph;
+            cuStreamBeginRecaptureToGraph = capture::begin_again;
+            cuStreamBeginRecaptureToGraph_ptsz = capture::begin_again;
+            cuStreamEndCapture = capture::end_by_guard;
+            cuStreamEndCapture_ptsz = capture::end_by_guard;
+        }
+    };
+}
+pub(super) use with_noted;
+
 macro_rules! functions {
     ($($name:ident = $body:path;)*) => {
         /// A recorded function.
@@ -201,8 +224,8 @@ impl Function {
         matches!(self, Self::cuGetProcAddress | Self::cuGetProcAddress_v2)
     }
 
-    /// Whether it frees or destroys one thing. The release of a primary context is none of them: it ends one of several uses,
-    /// and the retain of the same user is not recorded either.
+    /// Whether it frees or destroys one resource. The release of a primary context does not: it ends one of several uses, and
+    /// those of guards are not recorded.
     pub(crate) const fn is_freeing(self) -> bool {
         use Function as F;
         matches!(

@@ -122,6 +122,12 @@ pub(crate) fn make_live(
     render(&process(snapshot, DUMP, failure, search, None), settings)
 }
 
+/// Whether a report has more to say than that nothing was recorded.
+pub(crate) fn has_findings() -> bool {
+    let unrecorded = UNRECORDED.get().is_some_and(|list| !list().is_empty());
+    state::is_used() || unrecorded || !shortage::all_refused().is_empty()
+}
+
 /// What is known of this process. `end` is when the exit began.
 fn process(
     snapshot: Snapshot,

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use cuguard_registry::{Kind, record_context_created, record_context_ended};
 use cuguard_sys::CUcontext;
 
-use super::{Taken, begin, counted, insert, put_back, registry, take};
+use super::{Taken, begin, counted, insert, is_used, put_back, registry, take};
 use crate::real::queries;
 
 #[derive(Clone, Copy, Debug)]
@@ -78,6 +78,15 @@ impl Table {
         contexts.find(|own| own.primary_of == Some(device))
     }
 
+    /// Makes this context the primary one of a device. Another one that was has ended in a way that is not recorded.
+    fn set_primary(&mut self, handle: usize, device: i32) {
+        if let Some(before) = self.primary(device).filter(|own| own.handle != handle) {
+            before.primary_of = None;
+        }
+        let context = self.find_or_add(handle);
+        (context.device, context.primary_of) = (Some(device), Some(device));
+    }
+
     /// Removes all handles of a context.
     fn remove(&mut self, number: u32) {
         self.contexts.retain(|own| own.number != number);
@@ -130,12 +139,12 @@ pub(crate) fn add_handle(handle: usize, of: usize) {
 pub(crate) fn created(handle: usize, device: Option<i32>, is_primary: bool) {
     let device = device.or_else(current_device);
     let mut table = lock();
+    if let Some(device) = device.filter(|_| is_primary) {
+        table.set_primary(handle, device);
+    }
     let context = table.find_or_add(handle);
     context.uses += 1;
     context.device = device.or(context.device);
-    if is_primary {
-        context.primary_of = device;
-    }
     let (is_first, number) = (context.uses == 1, context.number);
     drop(table);
     if is_first {
@@ -144,6 +153,11 @@ pub(crate) fn created(handle: usize, device: Option<i32>, is_primary: bool) {
         record_context_created(number, device.unwrap_or(0));
         insert(Kind::Context, handle as u64, 0, 0, 0);
     }
+}
+
+/// Notes a primary context that is used in a way that is not recorded.
+pub(crate) fn note_primary(handle: usize, device: i32) {
+    lock().set_primary(handle, device);
 }
 
 /// The device of the context that is current on the calling thread.
@@ -250,6 +264,26 @@ impl Ending {
         drop(table);
         GENERATION.fetch_add(1, Relaxed);
         put_back(self.record);
+    }
+}
+
+/// The last use of a device's primary context was released, in a way that is not recorded: what is alive in it ended with it.
+pub(crate) fn primary_ended(device: i32) {
+    let mut table = lock();
+    let Some(context) = table.primary(device).copied() else {
+        return;
+    };
+    table.remove(context.number);
+    drop(table);
+    if is_used() {
+        let record = take(&[Kind::Context], context.handle as u64);
+        let is_last = true;
+        Ending {
+            context,
+            record,
+            is_last,
+        }
+        .destroyed();
     }
 }
 

@@ -42,7 +42,8 @@ pub(crate) type Taken = Removed;
 /// Whether anything was ever recorded. Otherwise nothing is looked up.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-fn is_used() -> bool {
+/// Whether anything was ever recorded.
+pub(crate) fn is_used() -> bool {
     ANY.load(Relaxed)
 }
 

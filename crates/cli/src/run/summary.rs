@@ -106,6 +106,7 @@ impl Summary {
             match fields[..] {
                 ["start", _] => summary.is_loaded = true,
                 ["crate", _] => summary.has_crate = true,
+                ["none", process] => summary.forget_use(process),
                 ["recording", _, file] => summary.note_recording(file.to_owned()),
                 ["use", process, command] => {
                     if let Some(process) = summary.process(process) {
@@ -146,6 +147,20 @@ impl Summary {
     fn process(&mut self, number: &str) -> Option<&mut Process> {
         let number = number.parse().ok()?;
         Some(self.processes.entry(number).or_default())
+    }
+
+    /// The report of a process is that of the cuguard crate in it.
+    fn forget_use(&mut self, number: &str) {
+        let Ok(number) = number.parse() else {
+            return;
+        };
+        let Some(process) = self.processes.get_mut(&number) else {
+            return;
+        };
+        process.uses = process.uses.saturating_sub(1);
+        if process.uses == 0 && process.reports.is_empty() {
+            self.processes.remove(&number);
+        }
     }
 
     fn reports(&self) -> impl Iterator<Item = &Report> {
@@ -333,6 +348,7 @@ mod tests {
         assert_eq!(text("start\t7\n", 9), line);
         // The crate inside reports itself.
         assert_eq!(text("start\t7\ncrate\t7\n", 0), "");
+        assert_eq!(text(&format!("{USE}crate\t7\nnone\t7\n"), 0), "");
     }
 
     #[test]

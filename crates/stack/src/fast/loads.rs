@@ -10,7 +10,8 @@
 //!     36 bits  the offset in the module
 //! ```
 //!
-//! A file that is loaded again is the same module, wherever it is loaded. Addresses in permanent code and in no module (code
+//! A file that is loaded again is the same module, wherever it is loaded. Without a build id that is known only while the file is in
+//! its place: of a file that was removed or replaced, each load is a module of its own. Addresses in permanent code and in no module (code
 //! that was generated at run time) stay as they are.
 //!
 //! The dynamic linker counts how often modules were loaded and unloaded: they are listed again only when that has changed.
@@ -20,8 +21,9 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockReadGuard};
 
+use super::mapped::Mappings;
 use super::modules;
-use crate::module::{FileStamp, Module, module_changes};
+use crate::module::{FileStamp, Module, file_stamp, list, module_changes};
 
 /// Set in a number that is no address: no address of a process has this bit.
 const NUMBERED: usize = 1 << 62;
@@ -38,6 +40,28 @@ struct Identity {
     stamp: Option<FileStamp>,
 }
 
+impl Identity {
+    /// `None` where nothing tells a later load of this module from one of another.
+    fn of(module: &Module) -> Option<Self> {
+        if module.build_id.is_empty() && module.stamp.is_none() {
+            return None;
+        }
+        Some(Self {
+            path: module.path.clone(),
+            build_id: module.build_id.clone(),
+            stamp: module.stamp,
+        })
+    }
+}
+
+/// A module that is loaded, as the dynamic linker lists it.
+#[derive(Clone)]
+struct Loaded {
+    base: usize,
+    path: PathBuf,
+    module: usize,
+}
+
 /// A segment of a module that can be unloaded.
 struct Segment {
     range: Range<usize>,
@@ -50,8 +74,12 @@ struct Loads {
     /// By index. They are never freed.
     modules: Vec<&'static Module>,
     indices: HashMap<Identity, usize>,
+    /// What is loaded.
+    loaded: Vec<Loaded>,
     /// What is loaded, by address.
     segments: Vec<Segment>,
+    /// How many modules had been unloaded when they were listed.
+    unloaded: u64,
     /// How often modules had been loaded and unloaded when they were listed.
     changes: u64,
 }
@@ -74,33 +102,39 @@ pub(crate) fn number(frames: &mut [usize]) {
         }
     }
     // Listed without the lock: the dynamic linker calls constructors with its own lock held, and those may get here.
-    let listed = crate::modules();
-    let listed: Vec<Module> = listed
-        .into_iter()
-        .filter(is_unloadable)
-        .map(identified)
-        .collect();
+    let (listed, unloaded) = list();
+    let listed: Vec<Module> = listed.into_iter().filter(is_unloadable).collect();
     let mut loads = LOADS.write().unwrap_or_else(PoisonError::into_inner);
     // Otherwise another thread has listed them since.
     if loads.changes <= changes {
-        loads.update(listed);
+        loads.update(listed, unloaded);
         // From before the list: if they changed meanwhile, they are listed again.
         loads.changes = changes;
     }
     loads.number(frames);
 }
 
-/// As it is known for as long as the process runs: with an absolute path, and with a stamp where there is no build id.
-fn identified(mut module: Module) -> Module {
-    // A library that was loaded as `./libx.so` is looked for from another folder later.
+/// A module as it is known for as long as the process runs: with an absolute path, and with a stamp where there is no build id.
+/// `mappings` are read at most once for all modules of a list.
+fn identified(mut module: Module, mappings: &mut Option<Mappings>) -> Module {
+    // The kernel's own library has a name and no file.
     let is_file = module.path.components().nth(1).is_some();
-    if let Ok(absolute) = std::path::absolute(&module.path)
-        && is_file
-    {
-        module.path = absolute;
+    let is_relative = is_file && module.path.is_relative();
+    if !is_relative && !module.build_id.is_empty() {
+        return module;
+    }
+    let mappings = mappings.get_or_insert_with(Mappings::read);
+    let file = mappings.file_at(module.code.first().map_or(0, |code| code.start));
+    if is_relative {
+        // The program may have changed its folder since.
+        module.path = match &file {
+            Some(file) => file.path.clone(),
+            None => std::path::absolute(&module.path).unwrap_or(module.path),
+        };
     }
     if module.build_id.is_empty() {
-        module.stamp = module.file_stamp();
+        let file = file.filter(|file| file.is_there);
+        module.stamp = file.and_then(|file| file_stamp(&file.path));
     }
     module
 }
@@ -113,20 +147,29 @@ pub(crate) fn locate(frame: usize) -> Option<(&'static Module, usize)> {
 }
 
 impl Loads {
-    fn update(&mut self, listed: Vec<Module>) {
+    fn update(&mut self, listed: Vec<Module>, unloaded: u64) {
+        let before = std::mem::take(&mut self.loaded);
+        let is = |own: &Loaded, module: &Module| own.base == module.base && own.path == module.path;
+        // If as many were unloaded as are missing, the others have stayed.
+        let missing = before
+            .iter()
+            .filter(|own| !listed.iter().any(|module| is(own, module)));
+        let have_stayed = missing.count() as u64 == unloaded.wrapping_sub(self.unloaded);
+        self.unloaded = unloaded;
         self.segments.clear();
+        let mut mappings = None;
         for module in listed {
-            let identity = Identity {
-                path: module.path.clone(),
-                build_id: module.build_id.clone(),
-                stamp: module.stamp,
+            let (base, path, ranges) = (module.base, module.path.clone(), module.ranges.clone());
+            let known = before.iter().find(|own| have_stayed && is(own, &module));
+            let index = match known {
+                Some(known) => known.module,
+                None => self.index_of(identified(module, &mut mappings)),
             };
-            let (base, ranges) = (module.base, module.ranges.clone());
-            let next = self.modules.len();
-            let index = *self.indices.entry(identity).or_insert(next);
-            if index == next {
-                self.modules.push(Box::leak(Box::new(module)));
-            }
+            self.loaded.push(Loaded {
+                base,
+                path,
+                module: index,
+            });
             let segments = ranges.into_iter().map(|range| Segment {
                 range,
                 base,
@@ -136,6 +179,19 @@ impl Loads {
         }
         self.segments
             .sort_unstable_by_key(|segment| segment.range.start);
+    }
+
+    /// The index of a module, which gets one if it was never loaded before.
+    fn index_of(&mut self, module: Module) -> usize {
+        let next = self.modules.len();
+        let index = match Identity::of(&module) {
+            Some(identity) => *self.indices.entry(identity).or_insert(next),
+            None => next,
+        };
+        if index == next {
+            self.modules.push(Box::leak(Box::new(module)));
+        }
+        index
     }
 
     fn number(&self, frames: &mut [usize]) {

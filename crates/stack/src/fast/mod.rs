@@ -4,6 +4,7 @@ mod arch;
 mod bounds;
 mod cfi;
 mod loads;
+mod mapped;
 mod memo;
 mod modules;
 mod needed;
