@@ -64,7 +64,11 @@ fn build(out: &Path) -> Vec<u8> {
     let (target, folder) = (variable("TARGET"), out.join("audit"));
     let manifest = manifest();
     // Cargo calls all profiles that inherit from `release` so.
-    let level = if variable("PROFILE") == "release" { 3 } else { 1 };
+    let level = if variable("PROFILE") == "release" {
+        3
+    } else {
+        1
+    };
     let mut cargo = Command::new(variable("CARGO"));
     cargo
         .args([

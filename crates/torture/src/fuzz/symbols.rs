@@ -30,8 +30,8 @@ pub fn symbol_name(bytes: &[u8]) {
         b'R' => format!("_R{}", String::from_utf8_lossy(rest)),
         _ => String::from_utf8_lossy(bytes).into_owned(),
     };
-    // The parts of a C++ symbol are structures of a few hundred bytes.
-    let name = bounded(text.len(), 1024, 16 << 10, || demangle(&text));
+    // The parser of C++ symbols tries alternatives: what it keeps of those that failed doubles with their depth, up to a limit.
+    let name = bounded(text.len(), 1 << 20, 16 << 10, || demangle(&text));
     assert!(name.len() <= (4 << 10) + 3);
     if !text.starts_with('_') && text.len() <= 4 << 10 {
         assert_eq!(name, text);
