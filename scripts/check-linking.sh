@@ -91,6 +91,8 @@ RUST
 }
 
 build_project() {
+    # Links again: cargo does not know what is in the library path.
+    touch "$scratch"/project/src/*.rs
     (cd "$scratch/project" && CARGO_TARGET_DIR=$target cargo rustc -q "$@")
 }
 
@@ -122,17 +124,19 @@ starts() {
 make_libcuda
 make_project
 
-# The library path is in the outer loop: another one compiles cust_raw and all that is built on it again.
+# One path with changing content: another path would compile cust_raw and all that is built on it again.
+export CUDA_LIBRARY_PATH=$scratch/current
 for profile in debug release; do
     flag=()
     [ $profile = debug ] || flag=(--release)
     for libcuda in none build-script first; do
-        export CUDA_LIBRARY_PATH=$scratch/cuda
         search=()
+        content=cuda
         case $libcuda in
-            none) CUDA_LIBRARY_PATH=$scratch/no-cuda ;;
+            none) content=no-cuda ;;
             first) search=(-L "native=$scratch/cuda/lib64") ;;
         esac
+        ln -sfn "$content" "$CUDA_LIBRARY_PATH"
         for linker in default bfd; do
             link=()
             [ $linker = default ] || link=(-C "link-arg=-fuse-ld=$linker")
@@ -163,7 +167,8 @@ int cuInNoHeader(void);
 __attribute__((constructor)) static void start(void) { cuInNoHeader(); }
 C
 cc -fPIC -c -o "$scratch/secret.o" "$scratch/secret.c"
-if output=$(CUDA_LIBRARY_PATH=$scratch/no-cuda build_project --bin program -- \
+ln -sfn no-cuda "$CUDA_LIBRARY_PATH"
+if output=$(build_project --bin program -- \
     -C "link-arg=$scratch/secret.o" 2>&1); then
     fail "a program that needs a function in no header links"
 elif grep -qE 'undefined (symbol|reference).*cuInNoHeader' <<<"$output"; then
