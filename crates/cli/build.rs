@@ -2,8 +2,9 @@
 //!
 //! A package cannot depend on the library file of another, so this runs cargo once more, with a target folder of its own.
 //! The library is built as in a release, without debug information, and without `RUSTFLAGS` of the outer build, which may
-//! be for another purpose (sanitizers, loom); with less optimisation for a command that is not optimised. In a target without the library, or where its sources are not beside this
-//! package, the file is empty, and `cuguard run` names the reason.
+//! be for another purpose (sanitizers, loom); with less optimisation for a command that is not optimised. In a target
+//! without the library, or where its sources are not beside this package, the file is empty, and `cuguard run` names the
+//! reason.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -63,7 +64,7 @@ fn manifest() -> PathBuf {
 fn build(out: &Path) -> Vec<u8> {
     let (target, folder) = (variable("TARGET"), out.join("audit"));
     let manifest = manifest();
-    // Cargo calls all profiles that inherit from `release` so.
+    // `PROFILE` is `release` for all profiles that inherit from it.
     let level = if variable("PROFILE") == "release" {
         3
     } else {

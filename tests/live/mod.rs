@@ -7,7 +7,7 @@ mod clients;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -103,6 +103,21 @@ impl Running {
         let _ = fs::remove_dir_all(&self.folder);
         ended
     }
+}
+
+/// Runs a child with its socket in this folder, to its end.
+#[track_caller]
+fn run_child_in(folder: &Path) {
+    let mut child = cuguard_testing::test_command("child");
+    child
+        .env(ROLE, "")
+        .env("CUGUARD_DRIVER", "sim")
+        .env("XDG_RUNTIME_DIR", folder)
+        .env("LEAK_REPORT", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    assert!(child.status().unwrap().success());
 }
 
 fn send(process: u32, signal: i32) {
@@ -277,17 +292,7 @@ fn sockets_of_killed_processes_are_removed() {
         Err(AskError::NoProcess { .. })
     ));
     // The next process in that folder.
-    let mut next = cuguard_testing::test_command("child")
-        .env(ROLE, "")
-        .env("CUGUARD_DRIVER", "sim")
-        .env("XDG_RUNTIME_DIR", &folder)
-        .env("LEAK_REPORT", "1")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    assert!(next.wait().unwrap().success());
+    run_child_in(&folder);
     assert_eq!(fs::read_dir(folder.join("cuguard")).unwrap().count(), 0);
     let _ = fs::remove_dir_all(folder);
 }
@@ -297,16 +302,7 @@ fn sockets_of_killed_processes_are_removed() {
 fn a_runtime_folder_that_others_can_change_is_not_used() {
     let folder = env::temp_dir().join(format!("cuguard-live-shared-{}", std::process::id()));
     let is_used = || {
-        let mut child = cuguard_testing::test_command("child");
-        child
-            .env(ROLE, "")
-            .env("CUGUARD_DRIVER", "sim")
-            .env("XDG_RUNTIME_DIR", &folder)
-            .env("LEAK_REPORT", "1")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
-        assert!(child.status().unwrap().success());
+        run_child_in(&folder);
         folder.join("cuguard").exists()
     };
     let set_mode = |mode| fs::set_permissions(&folder, fs::Permissions::from_mode(mode)).unwrap();
