@@ -7,6 +7,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Stdio;
 
+use cuguard_report::phrase::short_command;
+
 use crate::support::audited::{cuguard_run, output, program, reports, stderr, subfolder, text};
 
 #[test]
@@ -133,7 +135,7 @@ fn several_processes_have_a_summary() {
     let sum = "cuguard run: 4 processes used CUDA: lost 3 MiB in 3 ";
     assert!(summary[0].starts_with(sum), "{stderr}");
     for (end, count) in [("leak in children", 1), ("leak", 2), ("return", 1)] {
-        let named = format!(" ({program} {end}): ");
+        let named = format!(" ({}): ", short_command(&format!("{program} {end}")));
         let lines = summary
             .iter()
             .filter(|line| line.starts_with("  process ") && line.contains(&named));

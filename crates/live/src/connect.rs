@@ -68,14 +68,15 @@ mod tests {
     use std::io;
     use std::os::fd::AsRawFd;
     use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::PathBuf;
     use std::time::Duration;
 
     use super::{connect, send};
 
     #[test]
     fn a_process_that_accepts_nothing_is_not_waited_for() -> io::Result<()> {
-        let name = format!("cuguard-connect-{}.sock", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        // Not `temp_dir`, whose name may be too long for a socket.
+        let path = PathBuf::from(format!("/tmp/cuguard-connect-{}.sock", std::process::id()));
         let _ = std::fs::remove_file(&path);
         let listener = UnixListener::bind(&path)?;
         // The standard library's queue may have more places than this process may open files.

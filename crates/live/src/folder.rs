@@ -146,8 +146,8 @@ mod tests {
 
     impl Folder {
         fn new(name: &str) -> Self {
-            let path =
-                std::env::temp_dir().join(format!("cuguard-live-{name}-{}", std::process::id()));
+            // Not `temp_dir`, whose name may be too long for a socket.
+            let path = PathBuf::from(format!("/tmp/cuguard-live-{name}-{}", std::process::id()));
             let _ = fs::remove_dir_all(&path);
             fs::create_dir(&path).unwrap();
             Self(path)

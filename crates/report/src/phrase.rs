@@ -131,3 +131,28 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     }
     plain.into()
 }
+
+/// A command line for one line of a report, of at most 120 characters. Where it is longer, the program is written without
+/// its folder, so that its arguments are shown: processes of one program differ in these.
+///
+/// ```
+/// use cuguard_report::phrase::short_command;
+///
+/// assert_eq!(short_command("bin/python train.py"), "bin/python train.py");
+/// let long = format!("/{}/bin/python train.py", "home".repeat(30));
+/// assert_eq!(short_command(&long), "python train.py");
+/// ```
+#[must_use]
+pub fn short_command(command: &str) -> String {
+    const LONGEST: usize = 120;
+    let is_long = |command: &str| command.chars().nth(LONGEST).is_some();
+    if !is_long(command) {
+        return printable(command).into_owned();
+    }
+    let end = command.find(' ').unwrap_or(command.len());
+    let folder = command[..end].rfind('/').map_or(0, |slash| slash + 1);
+    let command = &command[folder..];
+    let shown: String = command.chars().take(LONGEST).collect();
+    let rest = if is_long(command) { "…" } else { "" };
+    format!("{}{rest}", printable(&shown))
+}

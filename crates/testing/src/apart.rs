@@ -9,9 +9,10 @@ use std::env;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::requirement;
 
@@ -245,6 +246,18 @@ impl Drop for RemovedFolder<'_> {
     }
 }
 
+/// A new name in the folder for temporary files, or in `/tmp` if that one's name is long: tests have sockets in it, whose
+/// paths have at most 108 bytes, and so has the browser.
+fn short_folder() -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let temporary = match env::temp_dir() {
+        long if long.as_os_str().len() > 20 => PathBuf::from("/tmp"),
+        short => short,
+    };
+    temporary.join(format!("cuguard-{}-{number}", std::process::id()))
+}
+
 /// Runs the tests of one module. Returns what it printed, on standard output and standard error.
 fn run_module(
     options: &Options,
@@ -254,7 +267,7 @@ fn run_module(
     // A test process asks for its path with `test_path`, which needs a name: tests outside of modules have none.
     assert!(!module.is_empty(), "{} is in no module", tests[0]);
     // What tests leave behind, at the exit of their process at the latest, is removed with this folder.
-    let folder = env::temp_dir().join(format!("cuguard-tests-{}-{module}", std::process::id()));
+    let folder = short_folder();
     std::fs::create_dir(&folder)?;
     let _removed = RemovedFolder(&folder);
     // A file, not a pipe: a process that outlives its test would keep a pipe open.

@@ -76,7 +76,7 @@ fn text_for_stderr(made: &Made, settings: &ReportSettings) -> String {
         match to_file(&path, report) {
             Ok(true) => {}
             Ok(false) => {
-                let (process, command) = (start::process(), run_folder::command_line());
+                let (process, command) = (start::process(), run_folder::command());
                 let line = &made.line;
                 stderr.push_str(&format!(
                     "cuguard: process {process} ({command}): {line}; report in {shown}\n"

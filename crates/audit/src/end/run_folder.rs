@@ -21,7 +21,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cuguard_report::phrase::short_command;
+
 use super::{Made, Reason, start};
+use crate::report;
 
 fn append(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
@@ -38,7 +41,7 @@ fn record(fields: &[&str]) {
 }
 
 /// One line without control characters.
-pub(super) fn plain(text: &str, most: usize) -> String {
+fn plain(text: &str, most: usize) -> String {
     let mut plain = String::new();
     for letter in text.chars().take(most) {
         match letter.is_control() {
@@ -54,12 +57,9 @@ pub(super) fn plain(text: &str, most: usize) -> String {
     plain
 }
 
-/// The command line of this process.
-pub(super) fn command_line() -> String {
-    let bytes = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let words = bytes.split(|byte| *byte == 0);
-    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
-    plain(words.join(" ").trim_end(), 80)
+/// The command line of this process, as reports show it.
+pub(super) fn command() -> String {
+    short_command(&report::command_line())
 }
 
 /// Records that the library is loaded into the command's own child. The command's process id ends the folder's name.
@@ -98,7 +98,7 @@ pub(super) fn note_none() {
 /// Records that the process uses the driver.
 pub(super) fn note_use() {
     if start::start().run_folder.is_some() {
-        record(&["use", &start::process().to_string(), &command_line()]);
+        record(&["use", &start::process().to_string(), &command()]);
     }
 }
 

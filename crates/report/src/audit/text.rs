@@ -7,7 +7,7 @@ use cuguard_registry::{Fate, Group};
 use super::prepare::{FATES, Prepared};
 use super::process::{DUMP, Refused};
 use super::tables::Share;
-use crate::phrase::{count, list, list_some, printable, streams};
+use crate::phrase::{count, list, list_some, printable, short_command, streams};
 use crate::rows::Row;
 use crate::size::ByteSize;
 use crate::symbols::Frame;
@@ -21,9 +21,6 @@ const UNUSED: usize = 8;
 
 /// Why a report was made that the program asked for.
 const REQUESTED: &str = "requested";
-
-/// Longer command lines are cut.
-const COMMAND: usize = 120;
 
 #[derive(Clone, Copy)]
 enum Tone {
@@ -84,13 +81,9 @@ pub(super) fn word(fate: Fate) -> &'static str {
 /// `process 4711 (python train.py)`.
 pub(super) fn who(prepared: &Prepared<'_>) -> String {
     let process = prepared.process;
-    let mut command: String = process.command.chars().take(COMMAND).collect();
-    if command.len() < process.command.len() {
-        command.push('…');
-    }
-    match command.as_str() {
+    match short_command(&process.command).as_str() {
         "" => format!("process {}", process.pid),
-        command => format!("process {} ({})", process.pid, printable(command)),
+        command => format!("process {} ({command})", process.pid),
     }
 }
 
