@@ -43,6 +43,7 @@ mkdir -p "$out/tests" "$out/examples" "$out/benches" "$out/bin"
 built() {
     cargo "$@" --no-run --message-format=json | python3 -c '
 import json, os, sys
+profile = sys.argv[1]
 without_driver = {"conformance_harness"}
 folders = {"example": "examples", "test": "tests", "bench": "benches", "bin": "bin"}
 for line in sys.stdin:
@@ -52,6 +53,11 @@ for line in sys.stdin:
     target = message["target"]
     kind, name = target["kind"][0], target["name"]
     package = os.path.basename(os.path.dirname(message["manifest_path"]))
+    # Only an optimised command contains it.
+    if profile == "dev" and package == "audit" and kind == "cdylib":
+        for file in message["filenames"]:
+            if file.endswith(".so"):
+                print("bin", os.path.basename(file), file)
     # Tested without a driver, or with the simulated one and sources that the bundle does not have: of the audit library,
     # the folder `card` is what runs on a GPU. The examples of `view` need files as arguments.
     if package in ("audit", "registry", "sim", "sync", "sys", "testing") or name in without_driver:
@@ -72,7 +78,7 @@ for line in sys.stdin:
             print("examples", os.path.basename(file), file)
         if kind == "cdylib" and file.endswith(".so"):
             print("tests", os.path.basename(file), file)
-'
+' "$profile"
 }
 
 # Written to a file first, so that a failed build stops this script.

@@ -2,9 +2,9 @@
 //!
 //! A package cannot depend on the library file of another, so this runs cargo once more, with a target folder of its own.
 //! The library is built as in a release, without debug information, and without `RUSTFLAGS` of the outer build, which may
-//! be for another purpose (sanitizers, loom); with less optimisation for a command that is not optimised. In a target
-//! without the library, or where its sources are not beside this package, the file is empty, and `cuguard run` names the
-//! reason.
+//! be for another purpose (sanitizers, loom). In a target without the library, or where its sources are not beside this
+//! package, the file is empty, and `cuguard run` names the reason. So it is in a build without optimisation, where the
+//! command takes the library that cargo built beside it: most of the time of a build of the tests would go into this.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -21,7 +21,8 @@ fn main() {
     let library = out.join("libcuguard_audit.so");
     let content = match (is_supported(), is_check() && library.exists()) {
         (true, true) => fs::read(&library).unwrap_or_default(),
-        (true, false) if is_check() => Vec::new(),
+        // `PROFILE` is `release` for all profiles that inherit from it.
+        (true, false) if is_check() || variable("PROFILE") != "release" => Vec::new(),
         (true, false) => build(&out),
         (false, _) => Vec::new(),
     };
@@ -64,12 +65,6 @@ fn manifest() -> PathBuf {
 fn build(out: &Path) -> Vec<u8> {
     let (target, folder) = (variable("TARGET"), out.join("audit"));
     let manifest = manifest();
-    // `PROFILE` is `release` for all profiles that inherit from it.
-    let level = if variable("PROFILE") == "release" {
-        3
-    } else {
-        1
-    };
     let mut cargo = Command::new(variable("CARGO"));
     cargo
         .args([
@@ -83,7 +78,6 @@ fn build(out: &Path) -> Vec<u8> {
         ])
         .args(["--config", "profile.release.debug=0"])
         .args(["--config", "profile.release.strip=\"symbols\""])
-        .args(["--config", &format!("profile.release.opt-level={level}")])
         .args(["--target", &target])
         .arg("--target-dir")
         .arg(&folder)

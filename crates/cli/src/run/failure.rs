@@ -25,7 +25,8 @@ pub(super) enum Failure {
         help: &'static str,
     },
     #[error(
-        "this build of cuguard has no audit library: it is built for Linux with glibc, on x86_64 and aarch64, in a clone of the repository"
+        "this build of cuguard has no audit library: it is built for Linux with glibc, on x86_64 and aarch64, in a clone of the repository{}",
+        for_debug()
     )]
     NoLibrary,
     #[error("cannot record into {}: {why}", path.display())]
@@ -38,6 +39,14 @@ pub(super) enum Failure {
     Folder { path: PathBuf, error: io::Error },
     #[error("{}: cannot be started: {error}", path.display())]
     Start { path: PathBuf, error: io::Error },
+}
+
+/// Builds without optimisation look for the library beside the command.
+fn for_debug() -> &'static str {
+    match cfg!(debug_assertions) {
+        true => "; for a debug build, `cargo build -p cuguard-audit` builds it",
+        false => "",
+    }
 }
 
 fn where_to_look(name: &str) -> &'static str {

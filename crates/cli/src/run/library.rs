@@ -1,10 +1,14 @@
 //! The audit library as a file that the loader can preload.
 //!
-//! The command contains it (`build.rs`). It is written once to the user's cache folder, under a name with a hash of its content, so
-//! that processes which outlive the command still find it; where that is not possible, to the run's private folder.
+//! The command contains it (`build.rs`), unless it is built without optimisation: then cargo has built it beside the command.
+//! It is written once to the user's cache folder, under a name with a hash of its content, so that processes which outlive
+//! the command still find it; where that is not possible, to the run's private folder.
 
+use std::borrow::Cow;
+use std::collections::hash_map::DefaultHasher;
 use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::hash::{Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -12,22 +16,107 @@ use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
 
-static CONTENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libcuguard_audit.so"));
+const CONTAINED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libcuguard_audit.so"));
 
-/// The file's name.
-const NAME: &str = concat!("libcuguard_audit-", env!("CUGUARD_AUDIT_HASH"), ".so");
+/// The library's content: what the command contains, or of a file.
+struct Library(Cow<'static, [u8]>);
+
+impl Library {
+    fn load() -> Result<Self, Failure> {
+        if !CONTAINED.is_empty() {
+            return Ok(Self(CONTAINED.into()));
+        }
+        let program = env::current_exe().unwrap_or_default();
+        let folder = program.parent().unwrap_or(Path::new("/"));
+        // Cargo has it in `deps` in any case, and beside the command where it was asked for.
+        let files = ["deps", "."].map(|name| folder.join(name).join("libcuguard_audit.so"));
+        let content = files.iter().find_map(|file| fs::read(file).ok());
+        content
+            .map(|content| Self(content.into()))
+            .ok_or(Failure::NoLibrary)
+    }
+
+    /// The file's name.
+    fn name(&self) -> String {
+        if let Cow::Borrowed(_) = self.0 {
+            // Known, and takes no time.
+            return concat!("libcuguard_audit-", env!("CUGUARD_AUDIT_HASH"), ".so").to_owned();
+        }
+        let mut hasher = DefaultHasher::new();
+        self.0.hash(&mut hasher);
+        format!("libcuguard_audit-{:016x}.so", hasher.finish())
+    }
+
+    /// The library in a folder that only this user can write to.
+    fn in_private_folder(&self, folder: &Path) -> Result<PathBuf, String> {
+        let path = folder.join(self.name());
+        // Both separate names in `LD_PRELOAD`.
+        if path.to_str().is_none_or(|path| path.contains([' ', ':'])) {
+            return Err(format!("{} cannot be in LD_PRELOAD", path.display()));
+        }
+        let failed = |error: io::Error| in_folder(folder, &error);
+        let file = match self.existing(&path) {
+            Some(file) => file,
+            None => self.write(folder, &path).map_err(failed)?,
+        };
+        check_executable(&file).map_err(failed)?;
+        Ok(path)
+    }
+
+    /// The file, if it is there and is what it must be.
+    fn existing(&self, path: &Path) -> Option<File> {
+        let mut file = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)
+            .ok()?;
+        let info = file.metadata().ok()?;
+        let is_own = info.is_file() && info.uid() == user() && info.mode() & 0o022 == 0;
+        if !is_own || info.len() != self.0.len() as u64 {
+            return None;
+        }
+        let mut content = Vec::with_capacity(self.0.len());
+        file.read_to_end(&mut content).ok()?;
+        (content == *self.0).then_some(file)
+    }
+
+    /// Writes the file under another name first: another run must not load a part of it.
+    fn write(&self, folder: &Path, path: &Path) -> io::Result<File> {
+        let own = folder.join(format!(".{}.{}", self.name(), std::process::id()));
+        let _ = fs::remove_file(&own);
+        let created = (|| {
+            let mut options = OpenOptions::new();
+            options
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .custom_flags(libc::O_NOFOLLOW);
+            let mut file = options.open(&own)?;
+            file.write_all(&self.0)?;
+            file.set_permissions(fs::Permissions::from_mode(0o500))?;
+            drop(file);
+            fs::rename(&own, path)
+        })();
+        if created.is_err() {
+            let _ = fs::remove_file(&own);
+        }
+        created?;
+        OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)
+    }
+}
 
 /// The file of the library: in the cache folder, or in `run_folder`.
 pub(super) fn provide(run_folder: &Path) -> Result<PathBuf, Failure> {
-    if CONTENT.is_empty() {
-        return Err(Failure::NoLibrary);
-    }
+    let library = Library::load()?;
     let cached = cache_folder().and_then(|folder| {
         let created = create_private(&folder).map_err(|error| in_folder(&folder, &error));
-        created.and_then(|()| in_private_folder(&folder))
+        created.and_then(|()| library.in_private_folder(&folder))
     });
     cached.or_else(|first| {
-        let second = in_private_folder(run_folder);
+        let second = library.in_private_folder(run_folder);
         second.map_err(|second| Failure::Library {
             why: format!("{first}; {second}"),
         })
@@ -77,66 +166,6 @@ fn create_private(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The library in a folder that only this user can write to.
-fn in_private_folder(folder: &Path) -> Result<PathBuf, String> {
-    let path = folder.join(NAME);
-    // Both separate names in `LD_PRELOAD`.
-    if path.to_str().is_none_or(|path| path.contains([' ', ':'])) {
-        return Err(format!("{} cannot be in LD_PRELOAD", path.display()));
-    }
-    let failed = |error: io::Error| in_folder(folder, &error);
-    let file = match existing(&path) {
-        Some(file) => file,
-        None => write(folder, &path).map_err(failed)?,
-    };
-    check_executable(&file).map_err(failed)?;
-    Ok(path)
-}
-
-/// The file, if it is there and is what it must be.
-fn existing(path: &Path) -> Option<File> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)
-        .ok()?;
-    let info = file.metadata().ok()?;
-    let is_own = info.is_file() && info.uid() == user() && info.mode() & 0o022 == 0;
-    if !is_own || info.len() != CONTENT.len() as u64 {
-        return None;
-    }
-    let mut content = Vec::with_capacity(CONTENT.len());
-    file.read_to_end(&mut content).ok()?;
-    (content == CONTENT).then_some(file)
-}
-
-/// Writes the file under another name first: another run must not load a part of it.
-fn write(folder: &Path, path: &Path) -> io::Result<File> {
-    let own = folder.join(format!(".{NAME}.{}", std::process::id()));
-    let _ = fs::remove_file(&own);
-    let created = (|| {
-        let mut options = OpenOptions::new();
-        options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW);
-        let mut file = options.open(&own)?;
-        file.write_all(CONTENT)?;
-        file.set_permissions(fs::Permissions::from_mode(0o500))?;
-        drop(file);
-        fs::rename(&own, path)
-    })();
-    if created.is_err() {
-        let _ = fs::remove_file(&own);
-    }
-    created?;
-    OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW)
-        .open(path)
-}
-
 /// Whether code of the file can be mapped, as the loader does. It cannot on a file system that is mounted with `noexec`.
 fn check_executable(file: &File) -> io::Result<()> {
     let protection = libc::PROT_READ | libc::PROT_EXEC;
@@ -167,7 +196,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::PathBuf;
 
-    use super::{create_private, existing, in_private_folder};
+    use super::{Library, create_private};
 
     fn folder(name: &str) -> PathBuf {
         let name = format!("cuguard-library-{name}-{}", std::process::id());
@@ -180,26 +209,27 @@ mod tests {
     #[test]
     fn the_library_is_written_once_and_replaced_if_it_was_changed() {
         let folder = folder("written");
-        let Ok(path) = in_private_folder(&folder) else {
+        let library = Library(b"content".to_vec().into());
+        let Ok(path) = library.in_private_folder(&folder) else {
             panic!("the library can be written")
         };
         let first = fs::metadata(&path).and_then(|info| info.modified()).ok();
-        assert_eq!(in_private_folder(&folder), Ok(path.clone()));
+        assert_eq!(library.in_private_folder(&folder), Ok(path.clone()));
         let second = fs::metadata(&path).and_then(|info| info.modified()).ok();
         assert_eq!(first, second);
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("own file");
         fs::write(&path, "changed").expect("own file");
-        assert!(existing(&path).is_none());
-        assert_eq!(in_private_folder(&folder), Ok(path.clone()));
-        assert!(existing(&path).is_some());
+        assert!(library.existing(&path).is_none());
+        assert_eq!(library.in_private_folder(&folder), Ok(path.clone()));
+        assert!(library.existing(&path).is_some());
 
         // A link is replaced, and not followed.
         let target = folder.join("target");
         fs::write(&target, "target").expect("own file");
         fs::remove_file(&path).expect("own file");
         symlink(&target, &path).expect("a link can be created");
-        assert_eq!(in_private_folder(&folder), Ok(path.clone()));
+        assert_eq!(library.in_private_folder(&folder), Ok(path.clone()));
         assert_eq!(fs::read_to_string(&target).ok().as_deref(), Some("target"));
         let names = fs::read_dir(&folder).expect("own folder").count();
         assert_eq!(names, 2, "no other file is left");
@@ -225,7 +255,8 @@ mod tests {
     fn names_that_separate_are_refused() {
         for name in ["a b", "a:b"] {
             let folder = folder(name);
-            let error = in_private_folder(&folder).expect_err("a separator");
+            let library = Library(b"content".to_vec().into());
+            let error = library.in_private_folder(&folder).expect_err("a separator");
             assert!(error.ends_with("cannot be in LD_PRELOAD"), "{error}");
             fs::remove_dir_all(folder).expect("own folder");
         }
