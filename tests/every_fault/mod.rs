@@ -154,8 +154,13 @@ fn every_call(
                 if turn.is_some_and(|turn| !all && (call + number) % count != turn) {
                     continue;
                 }
-                // Pools make many calls that are alike: every third is refused.
-                if !all && name.starts_with("a pool") && (call + number) % 3 != 0 {
+                // Pools make many calls that are alike: a sixth of them is refused with the first code, and another sixth
+                // with one of the others.
+                let sixth = match turn {
+                    None => (call + number) % 6 == 0,
+                    Some(_) => (call + number) / count % 6 == 1,
+                };
+                if !all && name.starts_with("a pool") && !sixth {
                     continue;
                 }
                 if !attempt(name, scenario, fault(call, **code), &file) {

@@ -8,11 +8,11 @@ use std::path::PathBuf;
 use cuguard_view::{At, Frames, Moment, folded, moment, pprof};
 use serde_json::Value;
 
-use super::support::browser::{Browser, start};
+use super::support::browser::{Borrowed, Browser, start};
 use super::support::runs;
 
 /// The folder of speedscope's release, and a browser.
-fn speedscope(test: &str) -> Option<(PathBuf, Browser)> {
+fn speedscope(test: &str) -> Option<(PathBuf, Borrowed)> {
     let folder = std::env::var_os("CUGUARD_SPEEDSCOPE").map(PathBuf::from);
     let Some(folder) = folder.filter(|folder| folder.join("index.html").is_file()) else {
         cuguard_testing::not_run(cuguard_testing::Requirement::Speedscope, test);

@@ -3,10 +3,12 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -23,6 +25,8 @@ pub struct Browser {
     events: VecDeque<Value>,
     folder: PathBuf,
     session: String,
+    /// What the page stores.
+    store: Value,
     last_id: u64,
 }
 
@@ -35,13 +39,58 @@ pub fn chromium() -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Starts the browser, or says that the test was not run.
-pub fn start(test: &str) -> Option<Browser> {
+/// Browsers that no test uses. Starting one takes longer than most tests.
+static IDLE: Mutex<Vec<Browser>> = Mutex::new(Vec::new());
+
+fn idle() -> MutexGuard<'static, Vec<Browser>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A browser with a new page, for one test.
+pub struct Borrowed(Option<Browser>);
+
+impl Deref for Borrowed {
+    type Target = Browser;
+
+    fn deref(&self) -> &Browser {
+        self.0.as_ref().expect("until it is dropped")
+    }
+}
+
+impl DerefMut for Borrowed {
+    fn deref_mut(&mut self) -> &mut Browser {
+        self.0.as_mut().expect("until it is dropped")
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        // What a failed test leaves may be broken.
+        if let Some(mut browser) = self.0.take().filter(|_| !thread::panicking()) {
+            browser.close_page();
+            idle().push(browser);
+        }
+    }
+}
+
+/// A browser with a new page, or `None`, with a line that the test was not run.
+pub fn start(test: &str) -> Option<Borrowed> {
     let Some(program) = chromium() else {
         cuguard_testing::not_run(cuguard_testing::Requirement::Browser, test);
         return None;
     };
-    Some(Browser::new(&program))
+    let taken = idle().pop();
+    let mut browser = taken.unwrap_or_else(|| {
+        extern "C" fn close_all() {
+            idle().clear();
+        }
+        static ONCE: Once = Once::new();
+        // SAFETY: the function takes no arguments and does not unwind.
+        ONCE.call_once(|| assert_eq!(unsafe { libc::atexit(close_all) }, 0));
+        Browser::new(&program)
+    });
+    browser.open_page();
+    Some(Borrowed(Some(browser)))
 }
 
 impl Browser {
@@ -92,28 +141,39 @@ impl Browser {
                 message.clear();
             }
         });
-        let mut browser = Self {
+        Self {
             child,
             input,
             messages,
             events: VecDeque::new(),
             folder,
             session: String::new(),
+            store: Value::Null,
             last_id: 0,
-        };
-        let target =
-            browser.call("Target.createTarget", json!({ "url": "about:blank" }))["targetId"]
-                .clone();
-        let session = browser.call(
+        }
+    }
+
+    /// Opens a page that shares nothing with those before: no storage, no cache.
+    fn open_page(&mut self) {
+        self.store = self.call("Target.createBrowserContext", json!({}))["browserContextId"].take();
+        let page = json!({ "url": "about:blank", "browserContextId": self.store });
+        let target = self.call("Target.createTarget", page)["targetId"].take();
+        let session = self.call(
             "Target.attachToTarget",
             json!({ "targetId": target, "flatten": true }),
         );
-        browser.session = session["sessionId"].as_str().expect("a session").to_owned();
+        self.session = session["sessionId"].as_str().expect("a session").to_owned();
         for domain in ["Page", "Runtime", "Log", "Network"] {
-            browser.call(&format!("{domain}.enable"), json!({}));
+            self.call(&format!("{domain}.enable"), json!({}));
         }
-        browser.screen(1280, 900);
-        browser
+        self.screen(1280, 900);
+    }
+
+    fn close_page(&mut self) {
+        self.session.clear();
+        let store = json!({ "browserContextId": self.store });
+        self.call("Target.disposeBrowserContext", store);
+        self.events.clear();
     }
 
     /// Calls a method of the protocol.
