@@ -1,6 +1,7 @@
 //! `cuguard dump`, `cuguard watch` and the signal, on programs that run under `cuguard run` with the simulated driver.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -59,6 +60,29 @@ fn the_command_run_leads_to_the_program() {
     let running = Running::start(program, "", &[]);
     let command = running.command.id().to_string();
     let report = json(&output(&mut running.cuguard(&["dump", "--json", &command])));
+    assert_eq!(report["process"], running.process);
+    running.end();
+}
+
+/// As in `cuguard run -- program & cuguard dump $!`: the program has not used the driver yet.
+#[test]
+fn a_dump_of_the_command_run_waits_for_the_driver() {
+    let Some(program) = live_program() else {
+        return;
+    };
+    let mut running = Running::start(program, "unused", &[]);
+    let command = running.command.id().to_string();
+    let mut dump = running.cuguard(&["dump", "--json", &command]);
+    let dump = dump.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut dump = dump.spawn().expect("it can be started");
+    let mut told = String::new();
+    let stderr = dump.stderr.take().expect("a pipe");
+    BufReader::new(stderr)
+        .read_line(&mut told)
+        .expect("a line of text");
+    assert!(told.contains("waiting for the first call of"), "{told}");
+    running.write("u");
+    let report = json(&dump.wait_with_output().expect("it ends"));
     assert_eq!(report["process"], running.process);
     running.end();
 }

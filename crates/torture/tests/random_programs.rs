@@ -64,7 +64,7 @@ fn random_programs_do_what_the_model_does() {
     let driver = driver::load().expect("a driver");
     // Creating a context takes a third of a second on a real GPU.
     let (default, most) = match driver.kind() {
-        DriverKind::Simulated => (9_000, 60),
+        DriverKind::Simulated => (6_000, 60),
         _ => (2_000, 600),
     };
     let wanted = number("CUGUARD_TORTURE_STEPS");

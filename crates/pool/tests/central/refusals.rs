@@ -202,9 +202,9 @@ fn destroy_forgets_pages_without_access() {
 #[test]
 fn nothing_is_allocated_while_copies_may_still_write() {
     let mut seen = false;
-    for refused in 0..400 {
+    for refused in 0..200 {
         let mut model = Model::new(1 << 30, Settings::default());
-        for _ in 0..100 {
+        for _ in 0..40 {
             model.allocate(0, MIB).unwrap();
         }
         model.free_where(0, |number| number % 2 == 0);
@@ -219,7 +219,7 @@ fn nothing_is_allocated_while_copies_may_still_write() {
         {
             seen = true;
             // They go where the copies went, which the model does only now.
-            for _ in 0..50 {
+            for _ in 0..20 {
                 model.allocate(0, MIB).unwrap();
             }
             model.check();
