@@ -21,15 +21,16 @@ const MODULE: &str = "CUGUARD_TEST_MODULE";
 
 /// The program that uses it runs each of its top-level modules in a process of its own.
 ///
-/// Expands to a constructor, which runs before `main`: the test harness generates `main`.
+/// Expands to a constructor, which runs before `main`: the test harness generates `main`. The modules that take longest can
+/// be named, to be started first: at the end nothing would run beside them.
 #[macro_export]
 macro_rules! run_modules_apart {
-    () => {
+    ($($long:literal),*) => {
         #[used]
         #[unsafe(link_section = ".init_array")]
         static RUN_MODULES_APART: extern "C" fn() = {
             extern "C" fn start() {
-                $crate::apart::start();
+                $crate::apart::start(&[$($long),*]);
             }
             start
         };
@@ -69,14 +70,14 @@ pub fn test_command(test: &str) -> Command {
 
 /// Runs the modules and exits, unless this is the process of a module. Called by
 /// [`run_modules_apart!`](crate::run_modules_apart).
-pub fn start() {
+pub fn start(first: &[&str]) {
     let options = Options::parse(env::args_os().skip(1));
     if env::var_os(MODULE).is_some() || options.is_query {
         return;
     }
     let code = match requirement::setting()
         .map_err(std::io::Error::other)
-        .and_then(|_| run(&options))
+        .and_then(|_| run(&options, first))
     {
         Ok(true) => 0,
         // As the test harness.
@@ -175,8 +176,8 @@ fn list(options: &Options) -> std::io::Result<Vec<String>> {
     Ok(names.map(str::to_owned).collect())
 }
 
-/// The tests that are selected, by module and in the order of the harness.
-fn selected(options: &Options) -> std::io::Result<Vec<(String, Vec<String>)>> {
+/// The tests that are selected, by module: those in `first` before the others, in the order of the harness.
+fn selected(options: &Options, first: &[&str]) -> std::io::Result<Vec<(String, Vec<String>)>> {
     let mut modules: Vec<(String, Vec<String>)> = Vec::new();
     for test in list(options)? {
         let module = test.split_once("::").map_or("", |(module, _)| module);
@@ -185,6 +186,7 @@ fn selected(options: &Options) -> std::io::Result<Vec<(String, Vec<String>)>> {
             None => modules.push((module.to_owned(), vec![test])),
         }
     }
+    modules.sort_by_key(|(name, _)| !first.contains(&&**name));
     Ok(modules)
 }
 
@@ -205,14 +207,15 @@ fn jobs(options: &Options) -> usize {
     {
         1
     } else {
-        std::thread::available_parallelism().map_or(1, Into::into)
+        // They wait for children and time limits in between.
+        std::thread::available_parallelism().map_or(1, |count| count.get() + 1)
     }
 }
 
 /// Runs the selected modules, some at a time, and returns whether all tests passed.
-fn run(options: &Options) -> std::io::Result<bool> {
+fn run(options: &Options, first: &[&str]) -> std::io::Result<bool> {
     let all = list(&Options::default())?.len();
-    let modules = Mutex::new(selected(options)?.into_iter());
+    let modules = Mutex::new(selected(options, first)?.into_iter());
     let totals = Mutex::new(Totals::default());
     let next = || modules.lock().expect("no thread panics with it").next();
     let work = || -> std::io::Result<()> {
