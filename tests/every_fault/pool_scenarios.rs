@@ -11,14 +11,13 @@ use cuguard::{Context, DeviceBox, DeviceBuffer, Error, Event, Pool, Result, Stre
 
 use super::scenarios::{Scenario, primary};
 
-pub const POOL_SCENARIOS: [(&str, Scenario); 11] = [
+pub const POOL_SCENARIOS: [(&str, Scenario); 10] = [
     ("a pool: growth", growth),
     ("a pool: shared pages", shared_pages),
     ("a pool: small blocks", small_blocks),
     ("a pool: two streams", two_streams),
     ("a pool: trimmed", trimmed),
     ("a pool: merged", merged),
-    ("a pool: compacted", compacted),
     ("a pool: recovery", recovery),
     ("a pool: of a context", of_a_context),
     ("a pool: forgotten blocks", forgotten),
@@ -209,22 +208,6 @@ fn merged(settings: &ReportSettings) -> Result<()> {
     }
     assert!(pool.stats().held <= held);
     drop((blocks, more, pool));
-    context.close()
-}
-
-/// One block in three is left, in six pages.
-fn compacted(settings: &ReportSettings) -> Result<()> {
-    let context = primary(settings)?;
-    let pool = Pool::new(&context)?;
-    let mut blocks = Vec::new();
-    for number in 0..12 {
-        blocks.push(block(&pool, 700 << 10, number)?);
-    }
-    blocks.retain(|(_, number)| number % 3 == 0);
-    let compacted = pool.compact();
-    let checked = check(&blocks);
-    compacted.and(checked)?;
-    drop((blocks, pool));
     context.close()
 }
 

@@ -14,11 +14,12 @@ use cuguard::{
 /// With these settings of reports.
 pub type Scenario = fn(&ReportSettings) -> Result<()>;
 
-pub const SCENARIOS: [(&str, Scenario); 20] = [
+pub const SCENARIOS: [(&str, Scenario); 21] = [
     ("memory", memory),
     ("streams", streams),
     ("pools", pools),
     ("a pool of cuguard", pool),
+    ("a pool that is compacted", compacted),
     ("a pool for all buffers", pool_for_all),
     ("an own context", own_context),
     ("given away", given_away),
@@ -124,6 +125,27 @@ fn pool(settings: &ReportSettings) -> Result<()> {
     assert_eq!(kept.to_vec()?, [7; 5000]);
     kept.close()?;
     drop((third, one));
+    context.close()
+}
+
+fn compacted(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let pool = Pool::new(&context)?;
+    let mut blocks = Vec::new();
+    for number in 0..12_u8 {
+        let values = vec![number; 700 << 10];
+        blocks.push((number, DeviceBuffer::from_slice_in(&pool, &values)?));
+    }
+    blocks.retain(|(number, _)| number % 3 == 0);
+    let compacted = pool.compact();
+    for (number, block) in &blocks {
+        // Where the driver refuses the copy there is nothing to compare.
+        if let Ok(values) = block.to_vec() {
+            assert!(values == vec![*number; 700 << 10], "block {number}");
+        }
+    }
+    compacted?;
+    drop((blocks, pool));
     context.close()
 }
 
