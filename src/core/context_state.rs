@@ -443,7 +443,7 @@ impl Drop for Entered<'_> {
 }
 
 /// A failed driver call as the registry keeps it.
-pub(super) fn failed_call(operation: &'static str, error: CallError) -> FailedCall {
+pub(crate) fn failed_call(operation: &'static str, error: CallError) -> FailedCall {
     FailedCall {
         operation,
         function: error.function,

@@ -86,11 +86,12 @@ fn settle(devices: u32) {
     }
 }
 
-/// The scenarios whose name begins with `CUGUARD_TEST_SCENARIO`, or all of them.
-fn scenarios() -> impl Iterator<Item = (&'static str, Scenario)> {
+/// The scenarios, with their number, whose name begins with `CUGUARD_TEST_SCENARIO`, or all of them.
+fn scenarios() -> impl Iterator<Item = (u64, &'static str, Scenario)> {
     let wanted = std::env::var("CUGUARD_TEST_SCENARIO").unwrap_or_default();
-    let all = SCENARIOS.into_iter().chain(POOL_SCENARIOS);
-    all.filter(move |(name, _)| name.starts_with(&wanted))
+    let all = SCENARIOS.into_iter().chain(POOL_SCENARIOS).zip(0..);
+    all.filter(move |((name, _), _)| name.starts_with(&wanted))
+        .map(|((name, scenario), number)| (number, name, scenario))
 }
 
 /// Whether each call is to fail with every code.
@@ -125,11 +126,10 @@ fn large_device() {
 /// many minutes, and run with `CUGUARD_TEST_FAULTS=all`. `CUGUARD_TEST_CODE` selects one of the codes.
 fn every_call(
     mode: &str,
-    scenarios: impl Iterator<Item = (&'static str, Scenario)>,
     always: &[CUresult],
     others: &[CUresult],
     fault: impl Fn(u64, CUresult) -> Fault,
-) -> u64 {
+) {
     let file = scratch(mode);
     let all = all_faults();
     let count = others.len() as u64;
@@ -143,7 +143,7 @@ fn every_call(
         codes = vec![codes[code.parse::<usize>().expect("a number")]];
     }
     let mut faults = 0_u64;
-    for ((name, scenario), number) in scenarios.zip(0..) {
+    for (number, name, scenario) in scenarios() {
         for (code, turn) in &codes {
             // The first code is enough where scenarios are long; the others have their turns.
             if turn.is_none() && *code != codes[0].0 && name.starts_with("a pool") && !all {
@@ -171,21 +171,75 @@ fn every_call(
         }
     }
     let _ = std::fs::remove_file(file);
-    // What the harness keeps to itself when a test passes is wanted here.
+    injected(mode, faults);
+}
+
+/// Printed past the harness, which keeps the output of a test that passes to itself.
+fn injected(mode: &str, faults: u64) {
     use std::io::Write;
     let _ = writeln!(std::io::stderr(), "{mode}: {faults} faults injected");
-    faults
+}
+
+/// Runs a test in a process of its own for each scenario, some at a time, and returns how many faults they injected; at
+/// least `least` each. In one process the attempts would become slower, as what is refused stays taken, and the simulated GPU
+/// has addresses for about 1,000 pools that stay reserved. `codes` are those of a scenario that has a process for each.
+fn apart(
+    test: &str,
+    mode: &str,
+    least: u64,
+    codes: impl Fn(&str) -> &'static [&'static str] + Sync,
+) -> u64 {
+    let next = Mutex::new(scenarios());
+    let child_of = |name: &str| {
+        let faults = codes(name).iter().map(|code| {
+            let code = ("CUGUARD_TEST_CODE", *code);
+            let code = (!code.1.is_empty()).then_some(code);
+            let scenario = ("CUGUARD_TEST_SCENARIO", name);
+            let variables: Vec<_> = code.into_iter().chain([scenario]).collect();
+            let (_, err) = succeeded(&child(test, "child", &variables));
+            let line = err.lines().find_map(|line| line.strip_prefix(mode));
+            let count = line.and_then(|line| line.strip_prefix(": ")?.split(' ').next());
+            let count: Option<u64> = count.and_then(|count| count.parse().ok());
+            let count = count.unwrap_or_else(|| panic!("{name}: no count in\n{err}"));
+            assert!(count >= least, "{name}: {count} faults");
+            count
+        });
+        faults.sum::<u64>()
+    };
+    let worker = || {
+        let mut faults = 0;
+        loop {
+            let scenario = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((_, name, _)) = scenario else {
+                return faults;
+            };
+            faults += child_of(name);
+        }
+    };
+    std::thread::scope(|scope| {
+        // Those that stop the device wait most of the time.
+        let workers = [(); 8].map(|()| scope.spawn(worker));
+        workers.map(|worker| worker.join().unwrap()).iter().sum()
+    })
 }
 
 #[test]
 fn each_call_refused_once() {
-    if !simulated("each_call_refused_once") {
+    const TEST: &str = "each_call_refused_once";
+    if !simulated(TEST) {
+        return;
+    }
+    if part().is_none() {
+        let faults = apart(TEST, "once", 3, |_| &[""]);
+        assert!(faults > 3000 || is_selected(), "{faults} faults");
         return;
     }
     large_device();
     let _turn = turn();
-    let always = [CUresult::UNKNOWN, CUresult::OUT_OF_MEMORY];
+    let always = [CUresult::UNKNOWN];
     let others = [
+        // Of allocations it is what each of them returns below.
+        CUresult::OUT_OF_MEMORY,
         CUresult::INVALID_VALUE,
         CUresult::ILLEGAL_ADDRESS,
         CUresult::NOT_READY,
@@ -193,14 +247,12 @@ fn each_call_refused_once() {
         CUresult::STREAM_CAPTURE_UNSUPPORTED,
         CUresult(54_321),
     ];
-    let faults = every_call("once", scenarios(), &always, &others, |call, code| {
+    every_call("once", &always, &others, |call, code| {
         Fault::nth_call(call).returning(code)
     });
-    assert!(faults > 500 || is_selected());
 }
 
-/// From one call on nothing works any more, as on a device that is lost. Each scenario in a process of its own, some at a
-/// time: teardown waits and retries then, and the simulated GPU has addresses for about 1,000 pools that stay reserved.
+/// From one call on nothing works any more, as on a device that is lost.
 #[test]
 fn each_call_refused_and_all_after_it() {
     const TEST: &str = "each_call_refused_and_all_after_it";
@@ -210,85 +262,68 @@ fn each_call_refused_and_all_after_it() {
     if part().is_some() {
         large_device();
         let _turn = turn();
-        for_good(scenarios());
+        for_good();
         return;
     }
-    let next = Mutex::new(scenarios());
-    let child_of = |name: &str| {
-        // All codes of one pool scenario would reserve too many addresses; the first is enough by default.
-        let codes: &[&str] = match (name.starts_with("a pool"), all_faults()) {
+    // All codes of one pool scenario would reserve too many addresses; the first is enough by default.
+    let codes = |name: &str| -> &[&str] {
+        match (name.starts_with("a pool"), all_faults()) {
             (false, _) => &[""],
             (true, false) => &["0"],
             (true, true) => &["0", "1", "2"],
-        };
-        let faults = codes.iter().map(|code| {
-            let code = ("CUGUARD_TEST_CODE", *code);
-            let code = (!code.1.is_empty()).then_some(code);
-            let scenario = ("CUGUARD_TEST_SCENARIO", name);
-            let variables: Vec<_> = code.into_iter().chain([scenario]).collect();
-            let (_, err) = succeeded(&child(TEST, "child", &variables));
-            let line = err.lines().find_map(|line| line.strip_prefix("for good: "));
-            let count = line.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
-            let count = count.unwrap_or_else(|| panic!("{name}: no count in\n{err}"));
-            assert!(count > 2, "{name}: {count} faults");
-            count
-        });
-        faults.sum::<u64>()
-    };
-    let worker = || {
-        let mut faults = 0;
-        loop {
-            let scenario = next.lock().unwrap_or_else(PoisonError::into_inner).next();
-            let Some((name, _)) = scenario else {
-                return faults;
-            };
-            faults += child_of(name);
         }
     };
-    let faults: u64 = std::thread::scope(|scope| {
-        // They wait most of the time.
-        let workers = [(); 8].map(|()| scope.spawn(worker));
-        workers.map(|worker| worker.join().unwrap()).iter().sum()
-    });
+    let faults = apart(TEST, "for good", 3, codes);
     assert!(faults > 1000 || is_selected(), "{faults} faults");
 }
 
-fn for_good(scenarios: impl Iterator<Item = (&'static str, Scenario)>) -> u64 {
+fn for_good() {
     // Not `UNKNOWN`, which does not mean that the device has stopped: a scope aborts the process after 20 seconds of it.
     let (always, others) = (
         [CUresult::LAUNCH_FAILED],
         [CUresult::ILLEGAL_ADDRESS, CUresult::CONTEXT_IS_DESTROYED],
     );
-    every_call("for good", scenarios, &always, &others, |call, code| {
+    every_call("for good", &always, &others, |call, code| {
         Fault::nth_call(call).returning(code).sticky()
     })
 }
 
-/// Memory runs out at every allocation in turn.
+/// Memory runs out at every allocation in turn, once and for good.
 #[test]
 fn out_of_memory_at_every_allocation() {
-    if !simulated("out_of_memory_at_every_allocation") {
+    const TEST: &str = "out_of_memory_at_every_allocation";
+    if !simulated(TEST) {
+        return;
+    }
+    if part().is_none() {
+        // One is out of memory however much there is, the other allocates nothing.
+        let codes = |name: &str| -> &[&str] {
+            match name {
+                "out of memory" | "the device heap" => &[],
+                _ => &[""],
+            }
+        };
+        let faults = apart(TEST, "memory", 1, codes);
+        assert!(faults > 100 || is_selected(), "{faults} faults");
         return;
     }
     large_device();
     let _turn = turn();
     let file = scratch("memory");
-    for (name, scenario) in scenarios() {
-        // One is out of memory however much there is, the other allocates nothing.
-        if matches!(name, "out of memory" | "the device heap") {
-            continue;
-        }
-        // In steps that are smaller than any of the blocks.
-        let mut bytes = 0;
-        while attempt(name, scenario, Fault::after_bytes(bytes).sticky(), &file) {
-            bytes += 90;
-            if bytes > 20_000 {
-                bytes += 100_000;
+    let mut faults = 0;
+    for (_, name, scenario) in scenarios() {
+        for number in 1.. {
+            let once = Fault::nth_allocation(number);
+            let for_good = once.clone().sticky();
+            if !attempt(name, scenario, once, &file) {
+                break;
             }
+            attempt(name, scenario, for_good, &file);
+            faults += 2;
         }
-        assert!(bytes > 0, "{name}");
     }
     let _ = std::fs::remove_file(file);
+    injected("memory", faults);
 }
 
 /// The device stops in the middle of its work: guards still drop, nothing that was refused counts

@@ -35,6 +35,8 @@ pub struct Fault {
 enum Trigger {
     /// The number of the failing call, counted down to 1, of this function or of any.
     Call(Option<String>, u64),
+    /// The number of the failing allocation, counted down to 1.
+    Allocation(u64),
     /// How many bytes can still be allocated.
     Bytes(u64),
 }
@@ -54,8 +56,17 @@ impl Fault {
         Self::new(Trigger::Call(Some(function.into()), n), CUresult::UNKNOWN)
     }
 
-    /// The allocation that brings the total since now above `bytes` fails. Device memory, arrays,
+    /// The `n`-th allocation fails, by whichever function; the next one is number 1. Device memory, arrays,
     /// stream-ordered memory, physical handles, pinned and managed memory count.
+    ///
+    /// With increasing numbers until [nothing fails](InjectedFault::fired), a program is tested for each allocation that can
+    /// fail; [`sticky`](Self::sticky) makes all later ones fail too, as on a device that is full.
+    pub fn nth_allocation(n: u64) -> Self {
+        Self::new(Trigger::Allocation(n), CUresult::OUT_OF_MEMORY)
+    }
+
+    /// The allocation that brings the total since now above `bytes` fails. What counts is as for
+    /// [`nth_allocation`](Self::nth_allocation).
     pub fn after_bytes(bytes: u64) -> Self {
         Self::new(Trigger::Bytes(bytes), CUresult::OUT_OF_MEMORY)
     }
@@ -69,7 +80,8 @@ impl Fault {
     }
 
     /// The error that the failing call returns: by default `CUDA_ERROR_OUT_OF_MEMORY` for
-    /// [`after_bytes`](Self::after_bytes) and `CUDA_ERROR_UNKNOWN` for the others.
+    /// [`nth_allocation`](Self::nth_allocation) and [`after_bytes`](Self::after_bytes), and `CUDA_ERROR_UNKNOWN` for the
+    /// others.
     ///
     /// A code that means that [nothing is in flight](CUresult::ends_all_work) is returned by `cuStreamSynchronize` and its
     /// like once the work is complete; until then, `cuStreamQuery` and its like return `CUDA_ERROR_NOT_READY`.
@@ -102,9 +114,9 @@ pub enum FaultError {
         "no simulated function is called `{0}`; names include the version, as in `cuMemAlloc_v2`"
     )]
     UnknownFunction(String),
-    /// The call number is 0.
-    #[error("calls are counted from 1: there is no call number 0")]
-    CallZero,
+    /// The number of the call or of the allocation is 0.
+    #[error("calls and allocations are counted from 1: there is no number 0")]
+    NumberZero,
     /// The error is `CUDA_SUCCESS`.
     #[error("a fault cannot return CUDA_SUCCESS: the call would seem to work without having run")]
     ReturnsSuccess,
@@ -152,13 +164,13 @@ impl InjectedFault {
 ///
 /// # Errors
 ///
-/// [`FaultError`] for an unknown function, call number 0, or `CUDA_SUCCESS` as the error.
+/// [`FaultError`] for an unknown function, number 0 of a call or an allocation, or `CUDA_SUCCESS` as the error.
 pub fn inject(fault: Fault) -> Result<InjectedFault, FaultError> {
     if fault.error.is_success() {
         return Err(FaultError::ReturnsSuccess);
     }
     match &fault.trigger {
-        Trigger::Call(_, 0) => return Err(FaultError::CallZero),
+        Trigger::Call(_, 0) | Trigger::Allocation(0) => return Err(FaultError::NumberZero),
         Trigger::Call(Some(name), _) if !Function::is_simulated_name(name) => {
             return Err(FaultError::UnknownFunction(name.clone()));
         }
@@ -218,17 +230,23 @@ fn check(mut fires: impl FnMut(&mut Trigger) -> bool) -> DriverResult {
 pub(crate) fn on_call(function: Function) -> DriverResult {
     check(|trigger| match trigger {
         Trigger::Call(name, left) if name.as_ref().is_none_or(|n| n == function.name()) => {
-            let fires = *left == 1;
-            *left = (*left - 1).max(1);
-            fires
+            counts_down_to(left)
         }
         _ => false,
     })
 }
 
+/// Whether this is the one that was counted to. It stays at 1, for what is sticky.
+fn counts_down_to(left: &mut u64) -> bool {
+    let fires = *left == 1;
+    *left = (*left - 1).max(1);
+    fires
+}
+
 /// Called once for each allocation, before anything is allocated.
 pub(crate) fn on_allocation(bytes: u64) -> DriverResult {
     check(|trigger| match trigger {
+        Trigger::Allocation(left) => counts_down_to(left),
         Trigger::Bytes(left) => {
             let rest = left.checked_sub(bytes);
             *left = rest.unwrap_or(*left);

@@ -94,10 +94,34 @@ fn once_out_of_memory_by_bytes_is_once() {
 }
 
 #[test]
+fn one_allocation_fails_whatever_its_kind_or_that_and_all_later_ones() {
+    let _turn = turn();
+    context();
+    let mut host = std::ptr::null_mut();
+    let fault = inject(Fault::nth_allocation(2)).unwrap();
+    ok(try_alloc(MIB));
+    // What is no allocation does not count.
+    ok(cu::cuCtxSynchronize());
+    assert_eq!(cu::cuMemHostAlloc(&mut host, 1, 0), CUresult::OUT_OF_MEMORY);
+    ok(try_alloc(1));
+    assert_eq!(fault.fired(), 1);
+    let fault = Fault::nth_allocation(2).returning(CUresult::UNKNOWN);
+    let fault = inject(fault.sticky()).unwrap();
+    ok(cu::cuMemHostAlloc(&mut host, 1, 0));
+    assert_eq!(try_alloc(1), CUresult::UNKNOWN);
+    assert_eq!(try_alloc(1), CUresult::UNKNOWN);
+    assert_eq!(fault.fired(), 2);
+    clear_faults();
+    ok(cu::cuMemFreeHost(host));
+    release();
+}
+
+#[test]
 fn what_makes_no_sense_is_refused_with_words() {
     let _turn = turn();
     let refused = |fault| inject(fault).unwrap_err().to_string();
     assert!(refused(Fault::nth_call(0)).contains("from 1"));
+    assert!(refused(Fault::nth_allocation(0)).contains("from 1"));
     assert!(refused(Fault::nth_call_of("cuMemAlloc", 1)).contains("`cuMemAlloc`"));
     // No call counts as one of theirs.
     assert!(refused(Fault::nth_call_of("cuMemcpy_ptds", 1)).contains("`cuMemcpy_ptds`"));
