@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the crate's documentation without that of its dependencies and looks for broken links. rustdoc
+# Builds the crate's documentation anew, without that of its dependencies, and looks for broken links. rustdoc
 # prints a link into a crate that it did not document as `[text]`, or as a link to a missing file, and
 # does not warn.
 #
@@ -7,11 +7,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# A folder of its own, as pages of other crates would hide broken links.
-folder=${CARGO_TARGET_DIR:-target}/check-docs
-rm -rf "$folder/doc"
-CARGO_TARGET_DIR=$folder cargo doc --quiet --no-deps -p cuguard --features nvrtc,sim
-python3 - "$folder/doc" <<'END'
+# Pages of other crates would hide broken links.
+folder=${CARGO_TARGET_DIR:-target}/doc
+rm -rf "$folder"
+cargo doc --quiet --no-deps -p cuguard --features nvrtc,sim
+python3 - "$folder" <<'END'
 import os, re, sys
 
 root, bad = sys.argv[1], []

@@ -55,6 +55,8 @@ LITERALS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 TOKEN = re.compile(r"[A-Za-z_]\w*|::|\S")
+DEFINITION = re.compile(r"\b(?:fn|struct|enum|trait|type|const|static|union|mod|macro_rules!)\s+(\w+)")
+MACRO = re.compile(r"macro_rules!\s+(\w+)")
 FOR_TESTS = re.compile(r"#\s*\[\s*cfg\s*\(\s*(?:all\s*\(\s*)?(?:doc)?test\b[^\]]*\]")
 
 
@@ -100,6 +102,7 @@ class Module:
     def __init__(self, path, name):
         self.path, self.name = path, name  # name: ("guards", "memory"); () for the root
         self.code, self.test_modules = without_tests(strip(path.read_text(encoding="utf-8")))
+        self.defines, self.macros = set(DEFINITION.findall(self.code)), set(MACRO.findall(self.code))
         self.paths, self.reexports, self.globs = [], {}, []
         ends = [m.start() for m in re.finditer("\n", self.code)]
         self.tokens = [(m[0], bisect_left(ends, m.start()) + 1) for m in TOKEN.finditer(self.code)]
@@ -215,10 +218,10 @@ def resolve(path, modules, seen=()):
                 return resolve(module.reexports[rest[0]] + rest[1:], modules, seen)
             for target in module.globs:
                 found = resolve(target + rest, modules, seen)
-                if re.search(rf"\b(?:fn|struct|enum|trait|type|const|static|union|mod|macro_rules!)\s+{rest[0]}\b", modules[found].code):
+                if rest[0] in modules[found].defines:
                     return found
-            if not name and (macro := re.compile(rf"macro_rules!\s+{rest[0]}\b")):
-                return next((other for other, m in modules.items() if macro.search(m.code)), name)
+            if not name:
+                return next((other for other, m in modules.items() if rest[0] in m.macros), name)
         return name
     return ()
 
