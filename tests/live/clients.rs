@@ -123,7 +123,7 @@ fn clients_that_stand_still_keep_nobody_from_a_reply() {
     let mut running = Running::start("served", Some("1,silent"));
     let before = [running.count("fd"), running.count("task")];
     let slow: [&[u8]; 3] = [b"", b"dump js", b"dump json no-search\n"];
-    let mut slow: Vec<UnixStream> = (0..24)
+    let mut slow: Vec<UnixStream> = (0..12)
         .map(|number| connect(&running, slow[number % slow.len()]))
         .collect();
     for _ in 0..2 {

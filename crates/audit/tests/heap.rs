@@ -127,6 +127,8 @@ fn a_free_needs_no_memory() {
                 return 1;
             // Of the arena: the last ones are not.
             first = driver_malloc(300);
+            while (driver_malloc(8000))
+                ;
             while (driver_malloc(24))
                 ;
             is_full = 1;

@@ -99,7 +99,8 @@ fn interrupt_reads(options: impl Fn(&Scratch) -> Options, before: u64, more: u64
     let mut at = 0;
     while [false, true].map(|twice| interrupt_read(&options, before, more, at, twice)) != [false; 2]
     {
-        at += 5;
+        // A prime number: of each chunk another read is interrupted.
+        at += 11;
     }
     at
 }
