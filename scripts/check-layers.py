@@ -55,7 +55,9 @@ LITERALS = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 TOKEN = re.compile(r"[A-Za-z_]\w*|::|\S")
-DEFINITION = re.compile(r"\b(?:fn|struct|enum|trait|type|const|static|union|mod|macro_rules!)\s+(\w+)")
+DEFINITION = re.compile(
+    r"\b(?:const\s+(?!(?:fn|unsafe|extern|async)\b)|(?:fn|struct|enum|trait|type|static|union|mod|macro_rules!)\s+)(\w+)"
+)
 MACRO = re.compile(r"macro_rules!\s+(\w+)")
 FOR_TESTS = re.compile(r"#\s*\[\s*cfg\s*\(\s*(?:all\s*\(\s*)?(?:doc)?test\b[^\]]*\]")
 

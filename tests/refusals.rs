@@ -125,6 +125,60 @@ fn a_context_that_is_not_taken_back_is_told() {
     );
 }
 
+/// To know whether it is the primary context, a borrowed one has that retained and released: where the driver refuses, the
+/// reference is released with the context.
+#[test]
+fn a_primary_context_that_is_not_released_at_first_is_released_later() -> Result<()> {
+    if !simulated("a_primary_context_that_is_not_released_at_first_is_released_later") {
+        return Ok(());
+    }
+    let turn = turn();
+    for is_primary in [true, false] {
+        let owner = Context::new(0)?;
+        let other = Context::builder().dedicated().build()?;
+        let lender = if is_primary { &owner } else { &other };
+        let refused = sim::inject(Fault::nth_call_of("cuDevicePrimaryCtxRelease_v2", 1)).unwrap();
+        // SAFETY: the lender is dropped after it.
+        let borrowed = unsafe { Context::borrow_raw(lender.as_raw())? };
+        assert_eq!(refused.fired(), 1);
+        let buffer = DeviceBuffer::<u8>::zeroed(&borrowed, 100)?;
+        drop(buffer);
+        borrowed.close()?;
+        drop((owner, other));
+    }
+    turn.all_came_back();
+    Ok(())
+}
+
+/// The same where the driver refuses again: `close` returns the error, and the report has it.
+#[test]
+fn a_primary_context_that_is_never_released_is_told() {
+    const TEST: &str = "a_primary_context_that_is_never_released_is_told";
+    if !simulated(TEST) {
+        return;
+    }
+    if part().is_some() {
+        let owner = Context::builder().dedicated().build().unwrap();
+        let primary = Context::new(0).unwrap();
+        let release = Fault::nth_call_of("cuDevicePrimaryCtxRelease_v2", 1).sticky();
+        sim::inject(release).unwrap();
+        // SAFETY: the owner is dropped after it.
+        let borrowed = unsafe { Context::borrow_raw(owner.as_raw()).unwrap() };
+        let error = borrowed.close().unwrap_err().to_string();
+        assert!(error.contains("cuDevicePrimaryCtxRelease"), "{error}");
+        sim::clear_faults();
+        primary.close().unwrap();
+        return;
+    }
+    let output = child(TEST, "child", &[("LEAK_REPORT", "1,exitcode=23")]);
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(23), "{err}");
+    assert!(
+        err.contains("not released: cuDevicePrimaryCtxRelease returned CUDA_ERROR_UNKNOWN (999)"),
+        "{err}"
+    );
+}
+
 /// A drop cannot return the error of its teardown. It is logged, and the teardown is not repeated.
 #[test]
 fn a_dropped_context_that_cannot_be_released_is_logged() {

@@ -53,6 +53,8 @@ pub(crate) struct ContextConfig {
     pub(crate) device_name: String,
     pub(crate) source: Source,
     pub(crate) is_primary: bool,
+    /// Whether a reference to the device's primary context is to be released, besides what `source` says.
+    pub(crate) keeps_primary: bool,
     /// Contexts are numbered from 1 within the process, for reports.
     pub(crate) number: u64,
     pub(crate) registry: Registry,
@@ -280,7 +282,7 @@ impl ContextState {
     }
 
     /// Keeps an error that breaks the context for the report, also where the operation goes on without the call.
-    pub(super) fn note_if_broken(&self, operation: &'static str, result: result::Result) {
+    pub(crate) fn note_if_broken(&self, operation: &'static str, result: result::Result) {
         if let Err(error) = result
             && error.code.breaks_context()
         {
@@ -443,7 +445,7 @@ impl Drop for Entered<'_> {
 }
 
 /// A failed driver call as the registry keeps it.
-pub(crate) fn failed_call(operation: &'static str, error: CallError) -> FailedCall {
+pub(super) fn failed_call(operation: &'static str, error: CallError) -> FailedCall {
     FailedCall {
         operation,
         function: error.function,

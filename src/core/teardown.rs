@@ -317,6 +317,12 @@ impl ContextState {
                 destroyed
             }
         };
+        let kept = match self.keeps_primary {
+            // SAFETY: releases what the builder could not, once.
+            true => unsafe { device::primary_ctx_release(self.device as i32) },
+            false => Ok(()),
+        };
+        let released = released.and(kept);
         if let Err(error) = released {
             let failed = failed_call(operation, error);
             self.registry.note_not_released(failed);

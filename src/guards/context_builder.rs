@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cuguard_driver::result::{self, CallError, context, device};
+use cuguard_driver::result::{self, context, device};
 use cuguard_driver::sys::{CUcontext, CUresult, ctx_flags};
 
 use crate::core::{
-    Budget, ContextConfig, ContextState, OomPolicy, Source, deferred, failed_call, open_contexts,
+    Budget, ContextConfig, ContextState, OomPolicy, Source, deferred, open_contexts,
 };
 use crate::error::{Error, Result};
 use crate::exit;
@@ -264,7 +264,7 @@ impl ContextBuilder {
             _ => failed()(error),
         })?;
         let is_primary = source == Source::Primary;
-        self.finish(operation, context, name, source, is_primary, None)
+        self.finish(operation, context, name, source, is_primary, Ok(()))
     }
 
     /// As [`build`](Self::build), for a context of other code; see [`Context::from_raw`]. The settings of
@@ -356,17 +356,18 @@ impl ContextBuilder {
         let device = device.map_err(failed(operation, None))?;
         self.device = u32::try_from(device).unwrap_or(0);
         let name = name(operation, self.device)?;
-        let (is_primary, kept) =
+        let (is_primary, released) =
             is_primary(handle, device).map_err(failed(operation, Some(self.device)))?;
         let source = match (own, is_primary) {
             (false, _) => Source::Borrowed,
             (true, true) => Source::Primary,
             (true, false) => Source::Own,
         };
-        self.finish(operation, handle, name, source, is_primary, kept)
+        self.finish(operation, handle, name, source, is_primary, released)
     }
 
-    /// Creates the `Context` of a driver's context. `kept` is why the driver did not release it when asked to.
+    /// Creates the `Context` of a driver's context. Where the driver refused to release the reference to the primary context
+    /// that [`is_primary`] retained, `released` says why, and teardown releases it.
     fn finish(
         self,
         operation: &'static str,
@@ -374,7 +375,7 @@ impl ContextBuilder {
         device_name: String,
         source: Source,
         is_primary: bool,
-        kept: Option<CallError>,
+        released: result::Result,
     ) -> Result<Context> {
         // The environment takes precedence over the program.
         let environment = ReportSettings::from_env();
@@ -391,9 +392,6 @@ impl ContextBuilder {
         let registry = Registry::new(level, report.wanted_depth())
             .sampling(report.wanted_sample())
             .in_context(u32::try_from(number).unwrap_or(0));
-        if let Some(error) = kept {
-            registry.note_not_released(failed_call(operation, error));
-        }
         let free_leaks = environment.wanted_free_leaks().or(self.free_leaks);
         let free_leaks = free_leaks.or(report.wanted_free_leaks()).unwrap_or(true);
         exit::install();
@@ -404,6 +402,7 @@ impl ContextBuilder {
             device_name,
             source,
             is_primary,
+            keeps_primary: released.is_err(),
             number,
             registry,
             report,
@@ -411,6 +410,7 @@ impl ContextBuilder {
             budget: Budget::new(self.memory_limit),
             oom_policy: self.oom_policy,
         });
+        state.note_if_broken(operation, released);
         let context = Context::from_state(state);
         if let Some(pool) = self.pool {
             check_device(operation, context.state())?;
@@ -436,18 +436,18 @@ fn set_primary_schedule(device: i32, schedule: Schedule) -> result::Result {
 }
 
 /// Whether a context is the primary context of its device. The caller ensures that it is alive: so a primary context
-/// that is not active is another one, and one that is active is retained and released here without any effect. With it, the
-/// error of a release that the driver refused.
+/// that is not active is another one, and one that is active is retained and released here without any effect. Also returns
+/// whether it was released: where not, the reference is to be released later.
 #[expect(
     clippy::disallowed_methods,
     reason = "releases what is retained in the line above"
 )]
-fn is_primary(handle: CUcontext, device: i32) -> result::Result<(bool, Option<CallError>)> {
+fn is_primary(handle: CUcontext, device: i32) -> result::Result<(bool, result::Result)> {
     if !device::primary_ctx_is_active(device)? {
-        return Ok((false, None));
+        return Ok((false, Ok(())));
     }
     let primary = device::primary_ctx_retain(device)?;
     // SAFETY: retained above, and not used afterwards.
     let released = unsafe { device::primary_ctx_release(device) };
-    Ok((primary == handle, released.err()))
+    Ok((primary == handle, released))
 }

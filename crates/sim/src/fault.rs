@@ -56,10 +56,11 @@ impl Fault {
         Self::new(Trigger::Call(Some(function.into()), n), CUresult::UNKNOWN)
     }
 
-    /// The `n`-th allocation fails, by whichever function; the next one is number 1. Device memory, arrays,
-    /// stream-ordered memory, physical handles, pinned and managed memory count.
+    /// The `n`-th allocation of memory fails, by whichever function; the next one is number 1. Device memory, arrays,
+    /// stream-ordered memory, physical handles, pinned and managed memory count, and each variable of a module. Memory of
+    /// graphs does not, nor what the driver needs for contexts, streams and the like.
     ///
-    /// With increasing numbers until [nothing fails](InjectedFault::fired), a program is tested for each allocation that can
+    /// With increasing numbers until [nothing fails](InjectedFault::fired), a program is tested for each of these that can
     /// fail; [`sticky`](Self::sticky) makes all later ones fail too, as on a device that is full.
     pub fn nth_allocation(n: u64) -> Self {
         Self::new(Trigger::Allocation(n), CUresult::OUT_OF_MEMORY)

@@ -8,15 +8,15 @@ pub mod running;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The program that cargo built; in a bundle it is next to the tests.
+/// The program next to the tests in a bundle, or the one that cargo built.
 fn program() -> PathBuf {
-    let built = Path::new(env!("CARGO_BIN_EXE_cuguard"));
-    if built.is_file() {
-        return built.to_owned();
-    }
     let own = std::env::current_exe().expect("this program has a file");
     let bundle = own.parent().and_then(Path::parent);
-    bundle.expect("it is in a folder").join("bin/cuguard")
+    let bundled = bundle.expect("it is in a folder").join("bin/cuguard");
+    if bundled.is_file() {
+        return bundled;
+    }
+    PathBuf::from(env!("CARGO_BIN_EXE_cuguard"))
 }
 
 /// The command with a driver, and without the other variables that it reads.

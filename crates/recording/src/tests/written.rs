@@ -92,7 +92,7 @@ impl Threads {
     }
 }
 
-/// Reads a file. Pairs of events are recorded before every fifth read, in turn, and between the first copy and the second one, or
+/// Reads a file. Pairs of events are recorded before every eleventh read, in turn, and between the first copy and the second one, or
 /// not.
 /// Returns how many reads there are.
 fn interrupt_reads(options: impl Fn(&Scratch) -> Options, before: u64, more: u64) -> u32 {
