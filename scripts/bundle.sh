@@ -11,17 +11,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 profile=bundle
-case "${1:-}" in
+case "$*" in
 -h | --help)
     sed -n '2,9s/^# \{0,1\}//p' "$0"
     exit 0
     ;;
---profile)
-    profile=${2:?scripts/bundle.sh: --profile needs the name of a profile of Cargo.toml}
-    ;;
 "") ;;
+"--profile dev") profile=dev ;;
 *)
-    echo "scripts/bundle.sh: takes no arguments but --profile NAME and --help, got '$1'" >&2
+    echo "scripts/bundle.sh: takes no arguments but \`--profile dev\` and \`--help\`, got: $*" >&2
     exit 2
     ;;
 esac

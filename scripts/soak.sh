@@ -13,7 +13,7 @@ case "${1:-}" in
     sed -n '2,7s/^# \{0,1\}//p' "$0"
     exit 0
     ;;
-'' | *[!0-9]* | 0)
+'' | *[!0-9]* | 0*)
     echo "scripts/soak.sh: the first argument is how many rounds to run, a number from 1; got '${1:-}'" >&2
     exit 2
     ;;
@@ -46,6 +46,10 @@ for round in $(seq "$rounds"); do
         failed=$((failed + 1))
     fi
     printf 'round %d: %s, %d s, %s\n' "$round" "$result" $((SECONDS - begin)) "$log"
+    grep -q '^test .* \.\.\. ' "$log" || {
+        echo "scripts/soak.sh: no test is selected by: $*" >&2
+        exit 2
+    }
 done
 
 if [ "$failed" -gt 0 ]; then

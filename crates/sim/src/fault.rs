@@ -57,8 +57,8 @@ impl Fault {
     }
 
     /// The `n`-th allocation of memory fails, by whichever function; the next one is number 1. Device memory, arrays,
-    /// stream-ordered memory, physical handles, pinned and managed memory count, and each variable of a module. Memory of
-    /// graphs does not, nor what the driver needs for contexts, streams and the like.
+    /// stream-ordered memory, physical handles, managed and page-locked memory count, and each variable of a module. Memory
+    /// of graphs does not, nor registered memory, nor what the driver needs for contexts, streams and the like.
     ///
     /// With increasing numbers until [nothing fails](InjectedFault::fired), a program is tested for each of these that can
     /// fail; [`sticky`](Self::sticky) makes all later ones fail too, as on a device that is full.
