@@ -11,8 +11,8 @@ use cuguard::memory::{PitchedBuffer, WriteCombinedBuffer};
 use cuguard::scope::Bindable;
 use cuguard::sim::{self, Fault};
 use cuguard::{
-    Context, DeviceBuffer, Error, Level, ManagedBuffer, PinnedBuffer, Pool, RegisteredVec, Result,
-    Stream,
+    Context, DeviceBuffer, Error, Event, Level, ManagedBuffer, PinnedBuffer, Pool, RegisteredVec,
+    Result, Stream,
 };
 
 use super::{machine, quiet};
@@ -380,25 +380,29 @@ fn a_graph_cannot_have_memory_that_borrows_its_context() -> Result<()> {
 /// The teardown waits for the work so far, not for the stream to be idle.
 #[test]
 fn the_stream_is_given_other_work_without_an_end() -> Result<()> {
+    const ROUNDS: usize = 10_000;
     for_each(|_, user, owner, memory| {
         let stream = Stream::new(&user)?;
+        let done: Vec<Event> = (0..8).map(|_| Event::new(&user)).collect::<Result<_>>()?;
         let mut device = DeviceBuffer::<u32>::zeroed(&user, LEN)?;
         let mut other = DeviceBuffer::<u32>::zeroed(&user, 1 << 20)?;
         stream.scope(|s| {
             let (mut device, mut other) = (s.bind_mut(&mut device)?, s.bind_mut(&mut other)?);
             s.upload(&mut device, &s.bind_host(memory.as_slice()))?;
             let closer = thread::spawn(move || owner.close());
-            let closed = soon_mut(|| {
-                // More than is done until the next round, and not much more.
-                for _ in 0..6 {
-                    s.fill(&mut other, 1).unwrap();
+            // The stream always has work, and no more than this: what the teardown waits for is done after it.
+            for round in 0..ROUNDS {
+                s.fill(&mut other, 1)?;
+                s.record(&done[round % done.len()])?;
+                done[(round + 1) % done.len()].synchronize()?;
+                if closer.is_finished() {
+                    break;
                 }
-                closer.is_finished()
-            });
-            assert!(closed, "the context is not closed");
+                assert!(round + 1 < ROUNDS, "the context is not closed");
+            }
             closer.join().unwrap()
         })?;
-        drop((memory, device, other, stream));
+        drop((memory, device, other, done, stream));
         user.close()
     })
 }
