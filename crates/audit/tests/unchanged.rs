@@ -114,7 +114,7 @@ fn a_thread_that_is_cancelled() {
         return;
     };
     let program = (folder, program);
-    for place in ["first use", "refused", "report", "asynchronous"] {
+    for place in ["first use", "refused", "report", "asynchronous", "signal"] {
         let output = run(&program, place);
         let stderr = text(&output.stderr);
         assert!(

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 typedef unsigned long long CUdeviceptr;
@@ -15,6 +16,9 @@ int cuMemAlloc_v2(CUdeviceptr *, size_t);
 int cuMemFree_v2(CUdeviceptr);
 
 #define CHECK(call) do { if ((call) != 0) exit(2); } while (0)
+
+/* The first of the C library's own. */
+#define SIGNAL_OF_CANCELLATION 32
 
 static void *context;
 
@@ -65,12 +69,16 @@ static void *report(void *unused) {
 }
 
 /* Cancelled at any instruction. */
-static void *asynchronous(void *started) {
+static volatile int started;
+static volatile pid_t thread_id;
+static void *asynchronous(void *unused) {
+    (void)unused;
     int before;
+    thread_id = syscall(SYS_gettid);
     CHECK(cuCtxSetCurrent(context));
     allocate_and_free();
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, &before);
-    *(volatile int *)started = 1;
+    started = 1;
     for (;;) {
         CUdeviceptr memory;
         cuMemAlloc_v2(&memory, 4096);
@@ -93,12 +101,16 @@ int main(int count, char **arguments) {
     const char *where = count > 1 ? arguments[1] : "";
     pthread_t thread;
     if (strcmp(where, "first use") != 0) set_up();
-    if (strcmp(where, "asynchronous") == 0) {
+    /* `pthread_cancel` sends a signal, unless cancellation is disabled; it may be disabled before the signal arrives. */
+    int by_signal = strcmp(where, "signal") == 0;
+    if (by_signal || strcmp(where, "asynchronous") == 0) {
         for (int i = 0; i < 50; i++) {
-            volatile int started = 0;
-            pthread_create(&thread, NULL, asynchronous, (void *)&started);
+            started = 0;
+            pthread_create(&thread, NULL, asynchronous, NULL);
             while (!started) usleep(100);
-            pthread_cancel(thread);
+            /* The first call installs the handler. */
+            if (by_signal && i > 0) syscall(SYS_tgkill, getpid(), thread_id, SIGNAL_OF_CANCELLATION);
+            else pthread_cancel(thread);
             expect_cancelled(thread);
         }
     } else if (strcmp(where, "exit") == 0) {
