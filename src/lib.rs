@@ -153,6 +153,8 @@ pub mod graph {
 pub mod oom {
     pub use crate::core::{OomPolicy, ReleaseCallback};
     #[doc(inline)]
+    pub use cuguard_registry::{Growth, Rise};
+    #[doc(inline)]
     pub use cuguard_report::oom::{
         Cause, FailedRequest, KindUsage, Limit, OtherContext, OutOfMemory, PageUse, PoolUse,
         ProcessUse, Processes, RecoveryResult, RecoveryStep, Settings, SiteUsage,

@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use cuguard_registry::{Amount, Level, PeakWatch, Snapshot, SnapshotReason, Trend};
+use cuguard_registry::{Amount, Diff, Level, PeakWatch, Rounds, Snapshot, SnapshotReason};
 use cuguard_report::{ByteSize, Report, display_diff};
 
 use crate::core::deferred;
@@ -131,10 +131,10 @@ pub struct NoGrowth<'c> {
     warm_up: usize,
     /// How often the block was begun.
     begun: usize,
-    /// After the warm-up.
-    before: Option<Snapshot>,
     /// After the warm-up, and after each iteration that follows it.
-    live: Vec<Amount>,
+    rounds: Rounds,
+    /// What is live after the warm-up, and now.
+    live: Option<(Amount, Amount)>,
     is_complete: bool,
 }
 
@@ -156,8 +156,8 @@ impl<'c> NoGrowth<'c> {
             iterations,
             warm_up,
             begun: 0,
-            before: None,
-            live: Vec::with_capacity(iterations + 1),
+            rounds: Rounds::default(),
+            live: None,
             is_complete: false,
         }
     }
@@ -171,12 +171,11 @@ impl<'c> NoGrowth<'c> {
     pub fn again(&mut self) -> bool {
         if self.begun >= self.warm_up {
             settle(self.context, "assert_no_growth!");
-            if self.before.is_none() {
-                self.before = Some(self.context.snapshot());
-            }
             let context = self.context;
+            self.rounds.add(&context.snapshot());
             let live = Amount::new(context.live_count(), context.live_bytes());
-            self.live.push(live);
+            let (before, _) = self.live.unwrap_or((live, live));
+            self.live = Some((before, live));
         }
         self.is_complete = self.begun == self.warm_up + self.iterations;
         self.begun += usize::from(!self.is_complete);
@@ -187,7 +186,7 @@ impl<'c> NoGrowth<'c> {
     ///
     /// # Panics
     ///
-    /// If what is live grew throughout, with the call sites that grew; or if the block ended the iterations.
+    /// If a call site grows, with all that do; or if the block ended the iterations.
     #[track_caller]
     pub fn check(self) {
         let all = self.warm_up + self.iterations;
@@ -196,32 +195,34 @@ impl<'c> NoGrowth<'c> {
             "assert_no_growth!: the block ended iteration {} of {all} with `break`",
             self.begun
         );
-        let grows =
-            |of: fn(&Amount) -> u64| is_growing(&self.live.iter().map(of).collect::<Vec<_>>());
-        if grows(|live| live.bytes) || grows(|live| live.count) {
-            panic!("{}", self.message());
+        let diff = self.rounds.growth();
+        if !diff.is_empty() {
+            panic!("{}", self.message(&diff));
         }
     }
 
-    fn message(&self) -> String {
-        let snapshot = self.context.snapshot();
-        let mut diff = snapshot.diff(&self.before.clone().unwrap_or_default());
-        let is_more = |trend| matches!(trend, Trend::Appeared | Trend::Grew);
-        diff.changes.retain(|change| is_more(change.trend()));
-        let ends = [self.live.first(), self.live.last()];
-        let [before, after] = ends.map(|live| live.copied().unwrap_or_default());
+    fn message(&self, diff: &Diff) -> String {
+        let (before, after) = self.live.unwrap_or_default();
         format!(
-            "assert_no_growth!: what is live grew from {} in {} to {} in {} over {} iterations, after {} for warm-up. By call site:\n{:.*}{}",
+            "assert_no_growth!: {} over {} iterations, after {} for warm-up; what is live went from {} in {} to {} in {}. By call site:\n{:.*}{}",
+            growing(diff.changes.len()),
+            self.iterations,
+            self.warm_up,
             ByteSize(before.bytes),
             resources(before.count),
             ByteSize(after.bytes),
             resources(after.count),
-            self.iterations,
-            self.warm_up,
             SHOWN,
-            display_diff(&diff),
-            hint(snapshot.level),
+            display_diff(diff),
+            hint(self.context.snapshot().level),
         )
+    }
+}
+
+fn growing(call_sites: usize) -> String {
+    match call_sites {
+        1 => "1 call site grows".to_owned(),
+        _ => format!("{call_sites} call sites grow"),
     }
 }
 
@@ -252,17 +253,6 @@ fn settle(context: &Context, name: &str) {
     }
     // What a host function drops is freed when the next operation begins, on whatever thread.
     deferred::finish(OTHERS);
-}
-
-/// Whether numbers keep rising: in four parts of equal length, the least of each is more than the least of the part before. What
-/// is filled once does not do that, nor what is filled and emptied again.
-fn is_growing(live: &[u64]) -> bool {
-    let parts = live.len().min(4);
-    let least = |part: usize| {
-        let [start, end] = [part, part + 1].map(|part| live.len() * part / parts);
-        live[start..end].iter().min()
-    };
-    parts > 1 && (1..parts).all(|part| least(part - 1) < least(part))
 }
 
 /// For tests: `assert_no_leaks!(context)` panics with a leak report if anything is live in the context.
@@ -342,14 +332,14 @@ macro_rules! assert_peak_below {
     }};
 }
 
-/// For tests: runs the block again and again, and fails if what is live in the context keeps growing: memory of all kinds,
-/// or the number of resources. Returns the value of the last run.
+/// For tests: runs the block again and again, and fails if a call site grows: what is live of it in the context, in bytes or in number,
+/// memory or any other resource. Returns the value of the last run.
 ///
 /// The block runs [`WARM_UP`](crate::test::WARM_UP) times first, or as often as `warm_up = N` says; then `iterations` times.
 /// After each run the device is waited for, so that memory that is freed later, on a stream or after a host function, does
-/// not count. A cache that is filled once is no growth, nor is what is filled and emptied again: of four parts of the
-/// iterations, each must have more live at its lowest than the part before. So a leak that happens once in ten runs needs
-/// forty iterations. [`assert_no_leaks!`](crate::assert_no_leaks) permits nothing that stays.
+/// not count. A call site grows if it leaves something behind in two iterations or more, and until the end: a cache that is filled once
+/// does not grow, nor one that is full, or filled and emptied again. So a leak that happens once in ten runs needs about 25 iterations.
+/// [`assert_no_leaks!`](crate::assert_no_leaks) permits nothing that stays.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -398,32 +388,4 @@ macro_rules! assert_no_growth {
             $body
         )
     };
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_growing;
-
-    #[test]
-    fn what_rises_throughout_grows() {
-        assert!(is_growing(&[0, 1]));
-        assert!(is_growing(&[5, 6, 7, 8]));
-        assert!(is_growing(&(0..21).collect::<Vec<_>>()));
-        // One leak in five runs, with temporary memory on top of it.
-        let now_and_then: Vec<u64> = (0..41).map(|run| run / 5 * 100 + run % 3 * 1000).collect();
-        assert!(is_growing(&now_and_then));
-    }
-
-    #[test]
-    fn what_is_filled_once_or_emptied_again_does_not() {
-        assert!(!is_growing(&[]) && !is_growing(&[3]));
-        assert!(!is_growing(&[5, 5]) && !is_growing(&[5, 4]));
-        // A cache that is filled late.
-        assert!(!is_growing(&[0, 0, 0, 0, 0, 100, 100, 100, 100]));
-        assert!(!is_growing(&[0, 100, 100, 100, 100]));
-        // Two buffers in turn, and a sawtooth.
-        assert!(!is_growing(&[1, 2, 1, 2, 1, 2, 1, 2, 1]));
-        let sawtooth: Vec<u64> = (0..41).map(|run| run % 10).collect();
-        assert!(!is_growing(&sawtooth));
-    }
 }

@@ -101,6 +101,9 @@ class Comparing(unittest.TestCase):
         self.assertEqual(len(self.wrong({"reports": 0}, report())), 1)
         self.assertEqual(len(self.wrong({"mentions": ["main"]}, report())), 1)
         self.assertEqual(len(self.wrong({"grows": "main"}, report())), 1)
+        growing = {**report(), "growth": [{"blocks": 9, "stack": [{"function": "main", "class": "user"}]}]}
+        self.assertEqual(self.wrong({"grows": "main"}, growing), [])
+        self.assertEqual(self.wrong({}, growing), ["growth is named: 9 blocks, main"])
         self.assertEqual(len(self.wrong({"diagnoses": 1}, report())), 1)
 
     def test_the_sanitizer_counts_all_fates(self):

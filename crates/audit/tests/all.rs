@@ -7,6 +7,7 @@ mod closed_python;
 mod crate_inside;
 mod ends;
 mod exiting;
+mod growth;
 mod handler_exits;
 mod heap;
 mod leaks;

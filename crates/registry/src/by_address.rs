@@ -116,6 +116,7 @@ impl Registry {
             }
             None => return self.find_any(kinds, address),
         }
+        self.addressed().sites.count_free();
         if recorder::is_on()
             && let Some(removed) = &removed
         {
@@ -159,6 +160,7 @@ impl Registry {
             })
         };
         let recorded = |found: Removed| {
+            self.addressed().sites.count_free();
             if recorder::is_on() {
                 recorder::freed(0, found.key(), &found.record);
             }
@@ -336,11 +338,50 @@ impl Registry {
         })
     }
 
-    /// How the live bytes of call sites changed over the run; of records under keys [by address](Key::by_address).
+    /// What call sites held over the run; of records under keys [by address](Key::by_address).
     pub fn history(&self) -> History {
         let end = caller::snapshot_time().as_nanos() as u64;
         let addressed = self.addressed.get();
-        addressed.map_or_else(History::default, |own| own.sites.history(end))
+        addressed.map_or_else(History::default, |own| {
+            own.sites.history(end, || {
+                self.flushed();
+            })
+        })
+    }
+
+    /// The exit of the program begins: what it frees from now on is no part of the [`history`](Self::history). Only the first call
+    /// counts.
+    ///
+    /// ```
+    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let key = Key::by_address(Kind::Device, 0x7f00_0000_0000);
+    /// registry.insert_stack(key, Entry { bytes: 4096, type_name: "", stream: 0 }, &[7], 1);
+    /// registry.end_history();
+    /// registry.remove(key, 4096);
+    /// assert_eq!(registry.history().sites[0].bytes.last(), Some(&4096));
+    /// ```
+    pub fn end_history(&self) {
+        if let Some(addressed) = self.addressed.get() {
+            addressed.sites.end_history(clock::nanoseconds(), || {
+                self.flushed();
+            });
+        }
+    }
+
+    /// Has operations of the program counted that are neither allocations nor frees, such as kernel launches. `others` returns how many
+    /// there were so far.
+    ///
+    /// ```
+    /// use cuguard_registry::{Level, Registry};
+    ///
+    /// let registry = Registry::new(Level::Stacks, 32);
+    /// registry.count_work(|| 0);
+    /// assert!(registry.history().steps.work.is_empty());
+    /// ```
+    pub fn count_work(&self, others: fn() -> u64) {
+        self.addressed().sites.count_others(others);
     }
 
     /// Whether anything was ever inserted.

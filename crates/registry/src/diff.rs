@@ -109,6 +109,11 @@ impl Change {
 }
 
 impl Diff {
+    pub(crate) fn sorted(mut changes: Vec<Change>) -> Self {
+        changes.sort_by(|one, other| one.order().cmp(&other.order()));
+        Self { changes }
+    }
+
     /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -150,16 +155,15 @@ impl Snapshot {
                 after,
             }
         });
-        let mut changes: Vec<_> = changes.collect();
-        changes.sort_by(|one, other| one.order().cmp(&other.order()));
-        Diff { changes }
+        Diff::sorted(changes.collect())
     }
 }
 
 /// What makes a group the same group in another snapshot.
-type Identity<'a> = (Kind, &'static str, Option<&'a str>, Origin);
+pub(crate) type Identity<'a> = (Kind, &'static str, Option<&'a str>, Origin);
 
-fn alive(snapshot: &Snapshot) -> impl Iterator<Item = (Identity<'_>, Amount)> {
+/// What is live, by group.
+pub(crate) fn alive(snapshot: &Snapshot) -> impl Iterator<Item = (Identity<'_>, Amount)> {
     let groups = snapshot.live.iter().chain(&snapshot.escaped);
     let groups = groups.map(|group| {
         let label = group.label.as_deref();

@@ -1,17 +1,20 @@
-//! How the live bytes of each call site changed over the run, and what was alive at the peak.
+//! What each call site held over the run, and what was alive at the peak.
 //!
 //! Only records [by address](crate::Key::by_address) are counted, once they are in the registry's table. Counting costs some
-//! atomic additions. Now and then the thread that allocates has all records moved there, and copies the table of call sites: when the total exceeds the last copied peak by more than
-//! 1/64, and when a sample is due. There are at most [`SAMPLES`] samples: then every other one is dropped, and the
-//! interval doubles.
+//! additions. Now and then the thread that allocates has all records moved there, and copies the table of call sites: when the total
+//! exceeds the last copied peak by more than 1/64, and when a sample is due. Samples are a number of allocations apart, whatever time
+//! that takes. There are at most [`SAMPLES`]: then every other one is dropped, and the number doubles.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
+
+use cuguard_sync::per_thread::PerThread;
 
 use crate::call_site::CallSiteId;
 use crate::counters::Amount;
+use crate::growth::{SiteSteps, Steps, is_teardown};
 use crate::hash::BuildMixHasher;
 use crate::kind::Kind;
 use crate::origin::Origin;
@@ -20,9 +23,6 @@ use crate::site_table::{SiteBytes, SiteTable};
 /// The most samples.
 const SAMPLES: usize = 64;
 
-/// The first interval between two samples.
-const INTERVAL: u64 = 10_000_000;
-
 /// The time between two attempts to copy a peak, after one that found less: it takes the other threads' records into account,
 /// which costs microseconds.
 const PAUSE: u64 = 1_000_000;
@@ -30,37 +30,43 @@ const PAUSE: u64 = 1_000_000;
 /// The largest call sites of a sample; others are not in it.
 const SITES: usize = 4096;
 
-/// The live bytes of call sites over the run.
+/// What call sites held over the run.
 ///
 /// ```
-/// use std::time::Duration;
-/// use cuguard_registry::{History, Origin, SiteHistory};
+/// use cuguard_registry::{Entry, Key, Kind, Level, Registry, growth};
 ///
-/// let times = (1..=16).map(Duration::from_secs).collect();
-/// let bytes = (1..=16).map(|second| second * 100).collect();
-/// let sites = vec![SiteHistory { origin: Origin::UNKNOWN, bytes }];
-/// let history = History { start: Duration::ZERO, end: Duration::from_secs(16), times, sites };
-/// let growth = history.growth(&history.sites[0].bytes).unwrap();
-/// assert_eq!(growth.bytes_per_second(), 100);
+/// let registry = Registry::new(Level::Stacks, 32);
+/// let block = |address, stack| {
+///     let key = Key::by_address(Kind::Device, address);
+///     registry.insert_stack(key, Entry { bytes: 100, type_name: "", stream: 0 }, &[stack], 1);
+///     key
+/// };
+/// for round in 1..=20 {
+///     block(round << 20, 7); // stays
+///     registry.remove(block(1, 8), 100);
+/// }
+/// let history = registry.history();
+/// assert_eq!(history.sites.len(), 2);
+/// let rise = growth(&history.steps, &history.sites[0].steps).rise().unwrap();
+/// assert_eq!((history.sites[0].origin.stack, rise.blocks), (&[7][..], 20));
+/// assert!(growth(&history.steps, &history.sites[1].steps).rise().is_none());
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// When the first resource was allocated, since the start of the process.
-    pub start: Duration,
-    /// When the history was made.
-    pub end: Duration,
-    /// When the samples were taken.
-    pub times: Vec<Duration>,
-    /// Call sites that held memory in any of the samples.
+    /// The run up to now, to the beginning of the exit, or to the last allocation, where everything was freed soon after it.
+    pub steps: Steps,
+    /// Call sites that held memory at the end of any of the steps.
     pub sites: Vec<SiteHistory>,
 }
 
-/// The live bytes of one call site over the run.
+/// What one call site held over the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SiteHistory {
     /// The call site.
     pub origin: Origin,
-    /// Its bytes in each sample.
+    /// Its blocks at the end of each step. The registry does not know which of them are lost.
+    pub steps: SiteSteps,
+    /// Its bytes at the end of each step.
     pub bytes: Vec<u64>,
 }
 
@@ -75,15 +81,28 @@ pub struct Peak {
     pub sites: Vec<(Origin, Amount)>,
 }
 
+#[derive(Default)]
 struct Sample {
     time: u64,
-    sites: Vec<(CallSiteId, u64)>,
+    work: u64,
+    count: u64,
+    sites: Vec<SiteBytes>,
 }
 
+#[derive(Default)]
 struct Samples {
-    interval: u64,
-    start: Option<u64>,
     list: Vec<Sample>,
+    /// Where the exit began.
+    end: Option<Sample>,
+}
+
+/// What one thread did.
+#[derive(Default)]
+struct Operations {
+    allocated: AtomicU64,
+    freed: AtomicU64,
+    /// When it last allocated.
+    last: AtomicU64,
 }
 
 #[derive(Default)]
@@ -96,29 +115,18 @@ struct PeakCopy {
 }
 
 /// The figures of all call sites of a registry.
+#[derive(Default)]
 pub(crate) struct Sites {
     table: SiteTable,
     /// The peak is copied when the total exceeds this.
     copy_above: AtomicU64,
     peak: Mutex<PeakCopy>,
-    next_sample: AtomicU64,
+    operations: PerThread<Operations>,
+    /// Operations of other kinds.
+    others: OnceLock<fn() -> u64>,
+    /// A thread takes a sample when the number of its allocations has none of these bits.
+    mask: AtomicU64,
     samples: Mutex<Samples>,
-}
-
-impl Default for Sites {
-    fn default() -> Self {
-        Self {
-            table: SiteTable::default(),
-            copy_above: AtomicU64::new(0),
-            peak: Mutex::default(),
-            next_sample: AtomicU64::new(0),
-            samples: Mutex::new(Samples {
-                interval: INTERVAL,
-                start: None,
-                list: Vec::new(),
-            }),
-        }
-    }
 }
 
 impl Sites {
@@ -143,9 +151,23 @@ impl Sites {
         if device_bytes() > self.copy_above.load(Relaxed) {
             self.copy_peak(now, &flush);
         }
-        if now >= self.next_sample.load(Relaxed) {
+        let slot = self.operations.slot();
+        slot.value().last.store(now, Relaxed);
+        let nth = slot.add(|thread| &thread.allocated, 1);
+        if nth & self.mask.load(Relaxed) == 0 {
             self.take_sample(now, &flush);
         }
+    }
+
+    /// Counts a free of memory.
+    #[inline]
+    pub(crate) fn count_free(&self) {
+        self.operations.slot().add(|thread| &thread.freed, 1);
+    }
+
+    /// Has operations counted that are neither allocations nor frees.
+    pub(crate) fn count_others(&self, others: fn() -> u64) {
+        let _ = self.others.set(others);
     }
 
     #[cold]
@@ -176,32 +198,48 @@ impl Sites {
 
     #[cold]
     fn take_sample(&self, now: u64, flush: impl Fn()) {
+        // A thread that takes one does it for this one too.
         let Ok(mut samples) = self.samples.try_lock() else {
             return;
         };
-        if now < self.next_sample.load(Relaxed) {
-            return;
-        }
-        samples.start.get_or_insert(now);
-        flush();
-        let live = self.table.live();
-        let mut sites: Vec<_> = live
-            .map(|site| (site.site, site.device.saturating_add(site.host)))
-            .collect();
-        if sites.len() > SITES {
-            sites.select_nth_unstable_by_key(SITES, |(_, bytes)| std::cmp::Reverse(*bytes));
-            sites.truncate(SITES);
-        }
-        samples.list.push(Sample { time: now, sites });
+        let sample = self.sample(now, flush);
+        samples.list.push(sample);
         if samples.list.len() >= SAMPLES {
             let mut index = 0;
             samples.list.retain(|_| {
                 index += 1;
                 index % 2 == 1
             });
-            samples.interval *= 2;
+            let mask = self.mask.load(Relaxed);
+            self.mask.store(mask << 1 | 1, Relaxed);
         }
-        self.next_sample.store(now + samples.interval, Relaxed);
+    }
+
+    fn sample(&self, now: u64, flush: impl Fn()) -> Sample {
+        flush();
+        let mut sites: Vec<_> = self.table.live().collect();
+        let count = sites.iter().map(|site| site.count).sum();
+        if sites.len() > SITES {
+            let bytes = |site: &SiteBytes| std::cmp::Reverse(site.device.saturating_add(site.host));
+            sites.select_nth_unstable_by_key(SITES, bytes);
+            sites.truncate(SITES);
+        }
+        let own = |thread: &Operations| thread.allocated.load(Relaxed) + thread.freed.load(Relaxed);
+        let others = self.others.get().map_or(0, |others| others());
+        Sample {
+            time: now,
+            work: self.operations.all().map(own).sum::<u64>() + others,
+            count,
+            sites,
+        }
+    }
+
+    /// The exit begins: what is freed from now on is no part of the history.
+    pub(crate) fn end_history(&self, now: u64, flush: impl Fn()) {
+        let mut samples = lock(&self.samples);
+        if samples.end.is_none() {
+            samples.end = Some(self.sample(now, flush));
+        }
     }
 
     pub(crate) fn peak(&self, now: u64, flush: impl Fn()) -> Option<Peak> {
@@ -226,31 +264,80 @@ impl Sites {
         })
     }
 
-    pub(crate) fn history(&self, now: u64) -> History {
+    pub(crate) fn history(&self, now: u64, flush: impl Fn()) -> History {
+        let (steps, sites) = self.steps(now, flush);
+        let sites = sites.into_iter().map(|(_, site)| site).collect();
+        History { steps, sites }
+    }
+
+    /// The history, with the ids of the call sites.
+    pub(crate) fn steps(
+        &self,
+        now: u64,
+        flush: impl Fn(),
+    ) -> (Steps, Vec<(CallSiteId, SiteHistory)>) {
         let samples = lock(&self.samples);
-        let mut sites: HashMap<CallSiteId, Vec<u64>, BuildMixHasher> = HashMap::default();
-        let count = samples.list.len();
-        for (index, sample) in samples.list.iter().enumerate() {
-            for (site, bytes) in &sample.sites {
-                sites.entry(*site).or_insert_with(|| vec![0; count])[index] = *bytes;
+        let current;
+        let end = match &samples.end {
+            Some(end) => end,
+            None => {
+                current = self.sample(now, flush);
+                &current
+            }
+        };
+        let list = samples.list.iter().filter(|sample| sample.time < end.time);
+        let mut list: Vec<&Sample> = list.collect();
+        if !self.is_teardown(&list, end) {
+            list.push(end);
+        }
+        let mut sites: HashMap<CallSiteId, SiteHistory, BuildMixHasher> = HashMap::default();
+        for (index, sample) in list.iter().enumerate() {
+            for bytes in &sample.sites {
+                let site = sites.entry(bytes.site).or_insert_with(|| SiteHistory {
+                    origin: Origin::of(bytes.site),
+                    steps: SiteSteps {
+                        live: vec![0; list.len()],
+                        allocated: vec![0; list.len()],
+                        lost: 0,
+                    },
+                    bytes: vec![0; list.len()],
+                });
+                site.steps.live[index] = bytes.count;
+                site.steps.allocated[index] = bytes.added;
+                site.bytes[index] = bytes.device.saturating_add(bytes.host);
             }
         }
         let mut sites: Vec<_> = sites.into_iter().collect();
         sites.sort_unstable_by_key(|(site, _)| *site);
-        let sites = sites.into_iter().map(|(site, bytes)| SiteHistory {
-            origin: Origin::of(site),
-            bytes,
-        });
-        History {
-            start: Duration::from_nanos(samples.start.unwrap_or(now)),
-            end: Duration::from_nanos(now),
-            times: samples
-                .list
-                .iter()
-                .map(|sample| Duration::from_nanos(sample.time))
-                .collect(),
-            sites: sites.collect(),
+        for (_, site) in &mut sites {
+            // A sample has nothing of a call site that holds nothing.
+            let mut before = 0;
+            for allocated in &mut site.steps.allocated {
+                before = before.max(*allocated);
+                *allocated = before;
+            }
         }
+        let times = list.iter().map(|sample| Duration::from_nanos(sample.time));
+        let steps = Steps {
+            times: times.collect(),
+            work: list.iter().map(|sample| sample.work).collect(),
+            are_rounds: false,
+        };
+        (steps, sites)
+    }
+
+    /// Whether what came after the last sample is the teardown of the program.
+    fn is_teardown(&self, list: &[&Sample], end: &Sample) -> bool {
+        let (Some(first), Some(last)) = (list.first(), list.last()) else {
+            return false;
+        };
+        let allocated = self
+            .operations
+            .all()
+            .map(|thread| thread.last.load(Relaxed));
+        let allocated = allocated.max().unwrap_or(0);
+        let since = |begin| Duration::from_nanos(end.time.saturating_sub(begin));
+        is_teardown(last.count, end.count, since(allocated), since(first.time))
     }
 }
 
@@ -260,8 +347,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{INTERVAL, SAMPLES, Sites};
+    use super::{SAMPLES, Sites};
     use crate::call_site::{CallSiteId, intern_frames};
+    use crate::growth::{Growth, growth};
     use crate::kind::Kind;
 
     fn add(sites: &Sites, site: CallSiteId, kind: Kind, bytes: u64, now: u64) {
@@ -332,22 +420,65 @@ mod tests {
         let sites = Sites::default();
         let one = intern(&[104]);
         for time in 0..100_000 {
+            add(&sites, one, Kind::Device, 1, time * time);
             sites.add(one, Kind::Device, 1);
-            sites.observe(time * INTERVAL, || 0, || ());
+            sites.sub(one, Kind::Device, 1);
+            sites.count_free();
+            sites.count_free();
         }
-        let history = sites.history(100_000 * INTERVAL);
-        let count = history.times.len();
-        assert!((SAMPLES / 2 - 1..SAMPLES).contains(&count), "{count}");
-        let steps: Vec<_> = history
-            .times
-            .windows(2)
-            .map(|pair| pair[1] - pair[0])
-            .collect();
-        let (least, most) = (steps.iter().min().unwrap(), steps.iter().max().unwrap());
-        assert!(*most <= *least * 2, "{least:?} {most:?}");
-        let bytes = &history.sites[0].bytes;
-        assert!(bytes.is_sorted() && bytes[count - 1] > 95_000);
-        let growth = history.growth(bytes).unwrap();
-        assert_eq!(growth.bytes_per_second(), SECOND / INTERVAL);
+        let history = sites.history(u64::MAX, || ());
+        let count = history.steps.work.len();
+        assert!((SAMPLES / 2..=SAMPLES).contains(&count), "{count}");
+        let work = history.steps.work.windows(2).map(|pair| pair[1] - pair[0]);
+        let work: Vec<_> = work.collect();
+        assert!(
+            work[..count - 2].iter().all(|work| *work == 3 * 2048),
+            "{work:?}"
+        );
+        let site = &history.sites[0];
+        assert!(site.bytes.is_sorted() && site.bytes[count - 1] == 100_000);
+        assert_eq!(site.steps.allocated[count - 1], 200_000);
+        let rise = growth(&history.steps, &site.steps).rise().unwrap();
+        assert_eq!(
+            (rise.blocks, rise.first, rise.last),
+            (100_000, 0, count - 1)
+        );
+    }
+
+    #[test]
+    fn what_is_freed_at_the_end_is_part_of_the_run_only_if_it_takes_long() {
+        let one = intern(&[105]);
+        let filled = || {
+            let sites = Sites::default();
+            for time in 0..100 {
+                add(&sites, one, Kind::Device, 1, SECOND + time * SECOND);
+                (0..4).for_each(|_| sites.count_free());
+            }
+            sites
+        };
+        let empty = |sites: &Sites| (0..100).for_each(|_| sites.sub(one, Kind::Device, 1));
+        let verdict = |sites: &Sites, seconds: u64| {
+            let history = sites.history(seconds * SECOND, || ());
+            growth(&history.steps, &history.sites[0].steps)
+        };
+        let sites = filled();
+        empty(&sites);
+        assert!(verdict(&sites, 110).rise().is_some());
+        assert_eq!(verdict(&sites, 200), Growth::FellAgain);
+        // During the exit, however long it takes.
+        let sites = filled();
+        sites.end_history(101 * SECOND, || ());
+        empty(&sites);
+        sites.end_history(400 * SECOND, || ());
+        assert!(verdict(&sites, 500).rise().is_some());
+    }
+
+    #[test]
+    fn other_operations_are_work() {
+        let sites = Sites::default();
+        let one = intern(&[106]);
+        sites.count_others(|| 1000);
+        add(&sites, one, Kind::Device, 1, 1);
+        assert_eq!(sites.history(2, || ()).steps.work, [1001, 1001]);
     }
 }

@@ -38,6 +38,7 @@ mod destroyed;
 mod diff;
 mod failed_free;
 mod group;
+mod growing;
 mod growth;
 mod hash;
 mod history;
@@ -65,6 +66,7 @@ mod recorder;
 mod registry;
 #[cfg(test)]
 mod registry_tests;
+mod rounds;
 mod sampling;
 mod shared;
 mod site_table;
@@ -79,7 +81,8 @@ pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};
 pub use failed_free::FailedFree;
 pub use group::{Fate, Group, merge_equal};
-pub use growth::Growth;
+pub use growing::{CallerSteps, Growing, growing};
+pub use growth::{Growth, Rise, SiteSteps, Steps, growth, is_teardown};
 pub use history::{History, Peak, SiteHistory};
 pub use kind::{Kind, Level, UnknownLevel};
 pub use label_scope::{LabelScope, in_label};
@@ -96,6 +99,7 @@ pub use recorder::{
     start_recording,
 };
 pub use registry::Registry;
+pub use rounds::Rounds;
 pub use shared::shared_pages;
 pub use snapshot::{ContextInfo, FailedCall, FailedFreeGroup, Snapshot, SnapshotReason};
 pub use trace::Trace;

@@ -8,13 +8,15 @@ use crate::caller;
 use crate::collect::{self, RecordingMode};
 use crate::counters::Amount;
 use crate::group::Fate;
+use crate::growth::growth;
+use crate::history::SiteHistory;
 use crate::kind::Kind;
 use crate::names;
 use crate::pages::PAGE;
 use crate::record::{Key, Record};
 use crate::registry::{Registry, lock};
 use crate::snapshot::{ContextInfo, Snapshot};
-use crate::usage::{MemoryUsage, UsageBuilder};
+use crate::usage::{MemoryUsage, Trends, UsageBuilder};
 
 impl Registry {
     /// Visits every record, in no order. `visit` must not call this registry.
@@ -31,6 +33,18 @@ impl Registry {
         let mut usage = UsageBuilder::new(self.created, caller::now());
         self.for_each(|key, record| usage.add(key, record));
         usage
+    }
+
+    /// Which call sites grow; only of records under keys by address.
+    fn trends(&self) -> Trends {
+        let addressed = self.addressed.get();
+        addressed.map_or_else(Trends::default, |own| {
+            let (steps, sites) = own.sites.steps(caller::now().as_nanos() as u64, || {
+                self.flushed();
+            });
+            let trend = |(id, site): (_, SiteHistory)| (id, growth(&steps, &site.steps));
+            sites.into_iter().map(trend).collect()
+        })
     }
 
     fn is_complete(&self) -> bool {
@@ -50,7 +64,13 @@ impl Registry {
         let usage = self.usage();
         let live = |kind| self.totals(kind).live();
         let baseline = lock(&self.baseline);
-        usage.by_site(baseline.as_ref(), self.sample(), live, self.is_complete())
+        usage.by_site(
+            baseline.as_ref(),
+            &self.trends(),
+            self.sample(),
+            live,
+            self.is_complete(),
+        )
     }
 
     /// [`memory_usage`](Self::memory_usage) of the records that `which` selects. They stand for themselves: nothing is
@@ -77,6 +97,7 @@ impl Registry {
         let baseline = lock(&self.baseline);
         usage.by_site(
             baseline.as_ref(),
+            &self.trends(),
             1,
             |_| Amount::default(),
             self.is_complete(),

@@ -29,7 +29,8 @@ struct Site([Part; PARTS]);
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Part {
-    count: AtomicU64,
+    added: AtomicU64,
+    removed: AtomicU64,
     /// Bytes that take memory of a device.
     device: AtomicU64,
     /// Bytes of the host, or imported.
@@ -41,6 +42,8 @@ struct Part {
 pub(crate) struct SiteBytes {
     pub(crate) site: CallSiteId,
     pub(crate) count: u64,
+    /// How many it has held in all.
+    pub(crate) added: u64,
     pub(crate) device: u64,
     pub(crate) host: u64,
 }
@@ -98,7 +101,7 @@ impl SiteTable {
             self.highest.fetch_max(id, Relaxed);
         }
         let part = self.part(id);
-        part.count.fetch_add(1, Relaxed);
+        part.added.fetch_add(1, Relaxed);
         if kind.is_device_memory() {
             part.device.fetch_add(bytes, Relaxed);
         } else {
@@ -109,7 +112,7 @@ impl SiteTable {
     /// Counts a free of memory that [`add`](Self::add) counted.
     pub(crate) fn sub(&self, id: CallSiteId, kind: Kind, bytes: u64) {
         let part = self.part(id);
-        part.count.fetch_sub(1, Relaxed);
+        part.removed.fetch_add(1, Relaxed);
         if kind.is_device_memory() {
             part.device.fetch_sub(bytes, Relaxed);
         } else {
@@ -142,9 +145,11 @@ impl SiteTable {
                     let sum = figures.fold(0_u64, u64::wrapping_add);
                     Some(sum).filter(|sum| *sum <= i64::MAX as u64).unwrap_or(0)
                 };
+                let added = sum(|part| &part.added);
                 let bytes = SiteBytes {
                     site,
-                    count: sum(|part| &part.count),
+                    count: added.saturating_sub(sum(|part| &part.removed)),
+                    added,
                     device: sum(|part| &part.device),
                     host: sum(|part| &part.host),
                 };
@@ -195,6 +200,7 @@ mod tests {
         let expected = ids.map(|site| SiteBytes {
             site,
             count: 4,
+            added: 12,
             device: 4,
             host: 0,
         });

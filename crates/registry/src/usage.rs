@@ -10,6 +10,7 @@ use crate::call_site::{self, CallSiteId};
 use crate::collect::GroupKey;
 use crate::counters::Amount;
 use crate::group::{Group, Grouped, merge_equal};
+use crate::growth::{AGES, Growth, growth_by_age};
 use crate::hash::BuildMixHasher;
 use crate::kind::Kind;
 use crate::labels::LabelTexts;
@@ -20,6 +21,9 @@ use crate::sampling::Scales;
 
 /// How many lines get a name, which takes much longer than adding them up.
 const NAMED: usize = 512;
+
+/// Which call sites grow.
+pub(crate) type Trends = HashMap<CallSiteId, Growth, BuildMixHasher>;
 
 /// Bytes by line at an earlier moment.
 pub(crate) type Baseline = HashMap<Line, u64, BuildMixHasher>;
@@ -82,7 +86,7 @@ pub struct MemoryUsage {
 /// let holder = cuguard::oom::SiteUsage {
 ///     group: cuguard::snapshot::Group::new(cuguard::Kind::Device, "f32", 1, 4096),
 ///     growth: None,
-///     quarters: [0, 0, 0, 4096],
+///     trend: cuguard::oom::Growth::Steady,
 ///     small_pages: 1,
 /// };
 /// assert!(!holder.grows());
@@ -93,36 +97,33 @@ pub struct SiteUsage {
     pub group: Group,
     /// The bytes by which it grew since the last `Context::mark_oom_baseline`; `None` without one.
     pub growth: Option<i64>,
-    /// Its bytes by age, in quarters of the context's lifetime, the oldest first.
-    pub quarters: [u64; 4],
+    /// Whether it grows.
+    pub trend: Growth,
     /// How many pages have small blocks of it.
     pub small_pages: u64,
 }
 
 impl SiteUsage {
-    /// Whether it holds more and more: it grew by a tenth since the baseline, or it has many blocks from
-    /// all quarters of the context's lifetime and did not shrink since the baseline. Without a leak,
-    /// blocks are old where they are allocated once and young where they are freed soon. (A program that
-    /// still loads its data looks like one that leaks.)
+    /// Whether it grows: by its [`trend`](Self::trend), unless it has shrunk since the baseline; or by a tenth since the baseline.
     ///
     /// ```
     /// # use cuguard::Kind;
-    /// # use cuguard::oom::SiteUsage;
+    /// # use cuguard::oom::{Growth, Rise, SiteUsage};
     /// # use cuguard::snapshot::Group;
     /// let group = Group::new(Kind::Device, "u8", 100, 1000);
-    /// let mut holder = SiteUsage { group, growth: None, quarters: [250; 4], small_pages: 1 };
+    /// let trend = Growth::Grows(Rise::default());
+    /// let mut holder = SiteUsage { group, growth: None, trend, small_pages: 1 };
     /// assert!(holder.grows());
     /// holder.growth = Some(0);
     /// assert!(!holder.grows());
     /// ```
     #[must_use]
     pub fn grows(&self) -> bool {
-        let Amount { count, bytes } = self.group.amount;
-        let steady = count >= 8 && self.quarters.iter().all(|quarter| *quarter > bytes / 10);
+        let grows = self.trend.rise().is_some();
         match self.growth {
             // The baseline may be a moment ago, and growth since then small.
-            Some(growth) => growth > 0 && (growth as u64 >= bytes / 10 || steady),
-            None => steady,
+            Some(growth) => growth > 0 && (growth as u64 >= self.group.amount.bytes / 10 || grows),
+            None => grows,
         }
     }
 }
@@ -131,7 +132,8 @@ impl SiteUsage {
 #[derive(Default)]
 struct Sum {
     amount: Amount,
-    quarters: [u64; 4],
+    /// How many by age.
+    ages: [u64; AGES],
     /// When the first and the last were created, in nanoseconds.
     first: u64,
     last: u64,
@@ -147,8 +149,9 @@ pub(crate) struct UsageBuilder {
     groups: Grouped<GroupKey, (usize, u64)>,
     labels: LabelTexts,
     now: Duration,
-    /// When the second, third and fourth quarter of the context's lifetime began, in nanoseconds.
-    quarters: [u64; 3],
+    /// When the context was created, and how long ages are counted in one number, in nanoseconds.
+    start: u64,
+    age: u64,
     pages: PageUse,
     escaped: [Amount; Kind::COUNT],
     small: SmallPages,
@@ -157,13 +160,14 @@ pub(crate) struct UsageBuilder {
 impl UsageBuilder {
     /// `start` is when the context was created.
     pub(crate) fn new(start: Duration, now: Duration) -> Self {
-        let begin = |quarter| start + now.saturating_sub(start) * quarter / 4;
+        let [start, end] = [start, now].map(|time| time.as_nanos() as u64);
         Self {
             lines: Grouped::default(),
             groups: Grouped::default(),
             labels: LabelTexts::default(),
             now,
-            quarters: [1, 2, 3].map(|quarter| begin(quarter).as_nanos() as u64),
+            start,
+            age: end.saturating_sub(start) / AGES as u64 + 1,
             pages: PageUse::default(),
             escaped: Default::default(),
             small: SmallPages::default(),
@@ -193,8 +197,8 @@ impl UsageBuilder {
         let line = *line;
         let sum = &mut self.lines.list[line].1;
         sum.amount += Amount::new(1, bytes);
-        let begun = self.quarters.iter().filter(|begin| **begin < created);
-        sum.quarters[begun.count()] += bytes;
+        let age = created.saturating_sub(self.start) / self.age;
+        sum.ages[(age as usize).min(AGES - 1)] += 1;
         sum.first = sum.first.min(created);
         sum.last = sum.last.max(created);
         if key.kind != Kind::Device {
@@ -227,10 +231,12 @@ impl UsageBuilder {
         }
     }
 
-    /// Usage by call site. One resource in `sample` has a record; `live` are the exact totals.
+    /// Usage by call site. One resource in `sample` has a record; `live` are the exact totals; `trends` are of call sites whose history is
+    /// known.
     pub(crate) fn by_site(
         mut self,
         baseline: Option<&Baseline>,
+        trends: &Trends,
         sample: u32,
         live: impl Fn(Kind) -> Amount,
         complete: bool,
@@ -269,7 +275,10 @@ impl UsageBuilder {
             Some(SiteUsage {
                 group,
                 growth,
-                quarters: sum.quarters.map(|bytes| scale.apply_bytes(bytes)),
+                trend: match trends.get(&line.stack) {
+                    Some(trend) if line.site.is_none() => *trend,
+                    _ => growth_by_age(&sum.ages),
+                },
                 small_pages: sum.small_pages,
             })
         });
@@ -303,8 +312,8 @@ fn merge(sites: &mut Vec<SiteUsage>) {
         site.group.absorb(&more.group);
         site.growth = site.growth.zip(more.growth).map(|(one, two)| one + two);
         site.small_pages += more.small_pages;
-        for (sum, bytes) in site.quarters.iter_mut().zip(more.quarters) {
-            *sum += bytes;
+        if site.trend.rise().is_none() {
+            site.trend = more.trend;
         }
     });
     // Stable: of the same size, in the order of their names.
@@ -373,7 +382,6 @@ mod tests {
         assert!(usage.has_baseline);
         assert_eq!(usage.sites.len(), 1);
         assert_eq!(usage.sites[0].growth, Some(200));
-        assert_eq!(usage.sites[0].quarters.iter().sum::<u64>(), 300);
     }
 
     /// Usage is by line, also where stacks are recorded.

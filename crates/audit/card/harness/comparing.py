@@ -2,7 +2,7 @@
 
 import json
 
-from .reading import MEMORY, Amount, diagnoses
+from .reading import MEMORY, Amount, call_site, diagnoses
 
 
 def expectation(stdout):
@@ -77,6 +77,8 @@ def differences(expected, found, stderr):
             wrong.append(f"stderr does not mention {text}")
     if "grows" in expected and expected["grows"] not in json.dumps(found.growing):
         wrong.append(f"no growth is named at {expected['grows']}")
+    if "grows" not in expected:
+        wrong += [f"growth is named: {growing.get('blocks')} blocks, {call_site(growing)}" for growing in found.growing]
     if "diagnoses" in expected:
         wrong += wrong_diagnoses(expected["diagnoses"], diagnoses(stderr))
     return wrong

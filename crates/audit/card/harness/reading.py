@@ -94,13 +94,18 @@ def add(total, report, text):
         total.problems.append(f"the search was cut short: {cut_short}")
 
 
-def group_line(group):
-    """A group on one line, for whoever has to find out why it is there."""
+def call_site(group):
+    """The innermost functions of the program."""
     frames = [frame for frame in group.get("stack") or [] if isinstance(frame, dict)]
     own = [frame for frame in frames if frame.get("class") == "user"] or frames
     names = [str(frame.get("function") or frame.get("module") or frame.get("address")) for frame in own[:3]]
+    return " < ".join(names)[:160]
+
+
+def group_line(group):
+    """A group on one line, for whoever has to find out why it is there."""
     holder = f" held by {group['holder']}" if group.get("holder") else ""
-    return f"{group.get('fate')} {group.get('kind')} {group.get('count')}, {group.get('bytes')} B{holder}: {' < '.join(names)[:160]}"
+    return f"{group.get('fate')} {group.get('kind')} {group.get('count')}, {group.get('bytes')} B{holder}: {call_site(group)}"
 
 
 # The first line of each diagnosis of an allocation that the driver refused.

@@ -28,6 +28,6 @@ int main(void) {
         pthread_join(threads[index], NULL);
     clobber_stack();
     expect_memory(LOST, "device", 16, 16 * 256 * KIB);
-    expected("\"mentions\": [\"lose_two_free_two\"]");
+    expected("\"mentions\": [\"lose_two_free_two\"], \"grows\": \"lose_two_free_two\"");
     return 0;
 }

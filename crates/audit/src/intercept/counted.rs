@@ -1,4 +1,5 @@
-//! Functions that are not recorded and look as if they allocate: their calls are counted, for the report's footer.
+//! Functions whose calls are counted: those that are not recorded and look as if they allocate, for the report's footer, and those
+//! that launch kernels, which are work of the program.
 //!
 //! A function of a newer driver has no known signature, so its wrapper is a stub that counts and jumps on with all
 //! registers as they are. There is a fixed number of stubs, each assigned to a function when a program looks it up.
@@ -6,7 +7,7 @@
 use std::arch::naked_asm;
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 
 /// How many functions can be counted; a driver has about 40 that are not recorded. Further ones pass through.
@@ -14,6 +15,8 @@ const STUBS: usize = 64;
 
 static CALLS: [AtomicU64; STUBS] = [const { AtomicU64::new(0) }; STUBS];
 static TARGETS: [AtomicPtr<c_void>; STUBS] = [const { AtomicPtr::new(ptr::null_mut()) }; STUBS];
+/// Which of them launch kernels.
+static LAUNCHES: [AtomicBool; STUBS] = [const { AtomicBool::new(false) }; STUBS];
 /// The names of the functions that have a stub, in the order of the stubs.
 static NAMES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
@@ -28,6 +31,8 @@ const CREATING: &[&[u8]] = &[
 ];
 /// Parts of names of functions that do not, although one of the above is in them.
 const OTHER: &[&[u8]] = &[b"Get", b"Set", b"Unregister", b"Callback", b"Notification"];
+/// How names of functions begin that launch kernels. (`cuGraphLaunch` is recorded.)
+const LAUNCHING: &[u8] = b"cuLaunch";
 
 /// The stub with a number: counts and jumps. It changes no register that can hold an argument.
 #[cfg(target_arch = "x86_64")]
@@ -77,15 +82,25 @@ macro_rules! stubs {
 }
 static ALL: [Stub; STUBS] = stubs!(0 1 2 3 4 5 6 7);
 
+/// Whether calls of a function with this name are counted.
+pub(super) fn is_counted(name: &[u8]) -> bool {
+    is_creating(name) || is_launching(name)
+}
+
 /// Whether a function with this name looks as if it allocates.
-pub(super) fn is_creating(name: &[u8]) -> bool {
+fn is_creating(name: &[u8]) -> bool {
     let contains = |part: &&[u8]| name.windows(part.len()).any(|window| window == *part);
     CREATING.iter().any(contains) && !OTHER.iter().any(contains)
 }
 
+/// Whether a function with this name launches kernels.
+fn is_launching(name: &[u8]) -> bool {
+    name.starts_with(LAUNCHING)
+}
+
 /// The address of a stub for the driver's function `target`; null if its calls are not counted.
 pub(super) fn stub(name: &[u8], target: *const c_void) -> *const c_void {
-    if !is_creating(name) {
+    if !is_counted(name) {
         return ptr::null();
     }
     let Ok(name) = std::str::from_utf8(name) else {
@@ -101,11 +116,24 @@ pub(super) fn stub(name: &[u8], target: *const c_void) -> *const c_void {
         return ptr::null();
     }
     if known.is_none() {
-        crate::report::set_unrecorded(not_recorded);
+        match is_launching(name.as_bytes()) {
+            true => {
+                LAUNCHES[number].store(true, Relaxed);
+                crate::state::registry().count_work(launches);
+            }
+            false => crate::report::set_unrecorded(not_recorded),
+        }
         TARGETS[number].store(target.cast_mut(), Relaxed);
         names.push(name.to_owned());
     }
     ALL[number] as *const c_void
+}
+
+/// How many kernels were launched. Called by a thread that allocates: takes no lock.
+fn launches() -> u64 {
+    let counted = LAUNCHES.iter().zip(&CALLS);
+    let calls = counted.filter(|(launches, _)| launches.load(Relaxed));
+    calls.map(|(_, calls)| calls.load(Relaxed)).sum()
 }
 
 /// The functions that were called and are not recorded, with the number of calls; by name.
@@ -115,7 +143,7 @@ fn not_recorded() -> Vec<(String, u64)> {
     for (name, calls) in names.iter().zip(&CALLS) {
         let calls = calls.load(Relaxed);
         match called.iter_mut().find(|(known, _)| known == name) {
-            _ if calls == 0 => {}
+            _ if calls == 0 || is_launching(name.as_bytes()) => {}
             Some((_, sum)) => *sum += calls,
             None => called.push((name.clone(), calls)),
         }
@@ -126,7 +154,22 @@ fn not_recorded() -> Vec<(String, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_creating;
+    use super::{is_creating, is_launching};
+
+    #[test]
+    fn launches_are_told_apart_by_name() {
+        for name in [
+            "cuLaunchKernel",
+            "cuLaunchKernelEx_ptsz",
+            "cuLaunchCooperativeKernel",
+        ] {
+            assert!(
+                is_launching(name.as_bytes()) && !is_creating(name.as_bytes()),
+                "{name}"
+            );
+        }
+        assert!(!is_launching(b"cuGraphLaunch"));
+    }
 
     #[test]
     fn functions_that_create_are_told_apart_by_name() {

@@ -122,7 +122,7 @@ unsafe extern "C" fn find(handle: *mut c_void, name: *const c_char, caller: usiz
             false => found,
         });
     }
-    if counted::is_creating(text) && handle != libc::RTLD_NEXT {
+    if counted::is_counted(text) && handle != libc::RTLD_NEXT {
         // SAFETY: as above. This library exports no such name.
         let found = unsafe { real::call_dlsym(handle, name) };
         let is_drivers = |driver: &real::Driver| driver.contains(found as usize);

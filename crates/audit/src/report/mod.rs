@@ -17,7 +17,6 @@ use std::time::Duration;
 use cuguard_registry::{ContextInfo, Key, Record, Snapshot};
 use cuguard_report::audit::{DUMP, Failure, Process, Rendered, Search, render};
 use cuguard_report::{ReportSettings, register_frames};
-use cuguard_sync::clock;
 
 use self::targets::{Fates, Targets};
 use crate::search::{Limits, search};
@@ -38,8 +37,6 @@ pub(crate) fn set_unrecorded(list: Unrecorded) {
 struct Early {
     fates: Fates,
     search: Option<Search>,
-    /// When it began.
-    at: Duration,
 }
 
 static EARLY: Mutex<Option<Early>> = Mutex::new(None);
@@ -49,9 +46,10 @@ static EARLY: Mutex<Option<Early>> = Mutex::new(None);
 pub(crate) fn search_early() {
     let mut early = EARLY.lock().unwrap_or_else(PoisonError::into_inner);
     if early.is_none() {
-        let at = Duration::from_nanos(clock::nanoseconds());
+        // Nothing that the program does grows while it exits.
+        state::registry().end_history();
         let (fates, search) = find(None);
-        *early = Some(Early { fates, search, at });
+        *early = Some(Early { fates, search });
     }
 }
 
@@ -100,9 +98,7 @@ pub(crate) fn make(
     if let Some(early) = &early {
         search = join(early.search.clone(), search);
     }
-    // Nothing that the program does grows while it exits.
-    let end = early.as_ref().map(|early| early.at);
-    render(&process(snapshot, reason, failure, search, end), settings)
+    render(&process(snapshot, reason, failure, search), settings)
 }
 
 /// Makes a report of the running process. With a search, its threads are stopped for that time. A search at the beginning of an exit
@@ -119,7 +115,7 @@ pub(crate) fn make_live(
     };
     let fate = |key: &Key, record: &Record| fates.get(key, record).unwrap_or_default();
     let snapshot = state::registry().snapshot_with(ContextInfo::default(), fate);
-    render(&process(snapshot, DUMP, failure, search, None), settings)
+    render(&process(snapshot, DUMP, failure, search), settings)
 }
 
 /// Whether a report has more to say than that nothing was recorded.
@@ -128,19 +124,14 @@ pub(crate) fn has_findings() -> bool {
     state::is_used() || unrecorded || !shortage::all_refused().is_empty()
 }
 
-/// What is known of this process. `end` is when the exit began.
+/// What is known of this process.
 fn process(
     snapshot: Snapshot,
     reason: &str,
     failure: Option<(&str, u32)>,
     search: Option<Search>,
-    end: Option<Duration>,
 ) -> Process {
     let registry = state::registry();
-    let mut history = registry.history();
-    if let Some(end) = end {
-        history.end = end;
-    }
     let duration = age().unwrap_or(snapshot.taken_at);
     let mut peak = registry.peak();
     if let Some(peak) = &mut peak {
@@ -156,7 +147,7 @@ fn process(
         duration,
         groups,
         totals: snapshot.totals,
-        history,
+        history: registry.history(),
         peak,
         unrecorded: UNRECORDED.get().map_or_else(Vec::new, |list| list()),
         search,

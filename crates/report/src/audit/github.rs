@@ -7,13 +7,12 @@ use cuguard_registry::Fate;
 
 use super::prepare::Prepared;
 use super::tables::first_user;
-use super::text::{line, refusal, who, word};
+use super::text::{line, refusal, rising, who, word};
 use crate::fail_on::FailOn;
 use crate::github::{property, value};
 use crate::phrase::{count, printable};
-use crate::size::ByteSize;
 use crate::symbols::Frame;
-use crate::words::{age, amount_of};
+use crate::words::amount_of;
 
 /// The annotations, each on a line of its own, and the sum. `root` is the folder of the repository, to which the runner
 /// expects relative files.
@@ -56,9 +55,7 @@ pub(super) fn render(
         }
     }
     for growing in prepared.growing.iter().take(max) {
-        let growth = &growing.growth;
-        let rate = ByteSize(growth.bytes_per_second());
-        let title = format!("growing +{rate}/s in the last {}", age(growth.over));
+        let title = rising(growing);
         let kind = (command(fail_on.growth), title.as_str());
         annotate(&mut text, prepared, root, kind, &growing.frames, None);
     }

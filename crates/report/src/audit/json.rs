@@ -33,12 +33,12 @@ pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
     let groups: Vec<Value> = shown_rows.map(group).collect();
     let not_shown = prepared.rows.len() - groups.len();
     let growth = prepared.growing.iter().take(shown).map(|growing| {
-        let growth = &growing.growth;
         object! {
-            "bytes_per_second": growth.bytes_per_second(),
-            "from_bytes": growth.from,
-            "to_bytes": growth.to,
-            "seconds": seconds(growth.over),
+            "blocks": growing.rise.blocks,
+            "bytes_per_second": growing.bytes_per_second(),
+            "from_bytes": growing.from,
+            "to_bytes": growing.to,
+            "seconds": seconds(growing.over),
             "stack": list(&growing.frames, frame),
         }
     });

@@ -12,6 +12,7 @@
 
 mod class;
 mod github;
+mod growing;
 mod json;
 mod prepare;
 mod process;

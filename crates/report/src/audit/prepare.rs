@@ -5,8 +5,9 @@ use std::borrow::Cow;
 use cuguard_registry::{Amount, Fate, Kind, Level};
 
 use super::class::{Class, class};
+use super::growing::{self, Growing};
 use super::process::{Process, Refused};
-use super::tables::{self, Growing, PeakTable, Share, memory};
+use super::tables::{self, PeakTable, Share, memory};
 use crate::paths::Paths;
 use crate::prepare::is_suppressed;
 use crate::rows::{Row, merge_rows};
@@ -83,7 +84,7 @@ impl<'a> Prepared<'a> {
                 indirect: Vec::new(),
             })
             .collect();
-        let growing = tables::growing(process, &mut symbols).into_iter();
+        let growing = growing::growing(process, &mut symbols).into_iter();
         // The frames of a call site as they are shown, unless it is suppressed.
         let shown = |frames: Vec<Frame>| {
             let mut row = Row {

@@ -1,11 +1,11 @@
-//! The tables of a report: what is alive by library and by the first frame outside of the CUDA libraries, what grows, and
-//! what was alive at the peak.
+//! The tables of a report: what is alive by library and by the first frame outside of the CUDA libraries, and what was alive at
+//! the peak.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use cuguard_registry::{Amount, Fate, Growth, Kind};
+use cuguard_registry::{Amount, Fate, Kind};
 
 use super::class::{Class, class, origin};
 use super::process::Process;
@@ -22,14 +22,6 @@ pub(super) struct Share {
     pub(super) live: Amount,
     /// What of it is lost.
     pub(super) lost: Amount,
-}
-
-/// Call sites that grow, by the first frame outside of the CUDA libraries.
-#[derive(Clone, Debug)]
-pub(super) struct Growing {
-    pub(super) growth: Growth,
-    /// The stack of the call site that grew most.
-    pub(super) frames: Vec<Frame>,
 }
 
 /// What was alive at the peak.
@@ -51,18 +43,17 @@ pub(super) fn first_user(frames: &[Frame]) -> Option<&Frame> {
     origin(frames).map(|index| &frames[index])
 }
 
-/// What a reader sees of the first frame outside of the CUDA libraries: its name, and its line.
-type FrameKey = (String, Option<String>, Option<u32>);
+/// What a reader sees of a frame: its name, and its line.
+pub(super) type FrameKey = (String, Option<String>, Option<u32>);
 
+pub(super) fn key_of(frame: &Frame) -> FrameKey {
+    let symbol = &frame.symbol;
+    (frame.name().into_owned(), symbol.file.clone(), symbol.line)
+}
+
+/// That of the first frame outside of the CUDA libraries.
 fn frame_key(frames: &[Frame]) -> FrameKey {
-    match first_user(frames) {
-        Some(frame) => (
-            frame.name().into_owned(),
-            frame.symbol.file.clone(),
-            frame.symbol.line,
-        ),
-        None => ("unknown".to_owned(), None, None),
-    }
+    first_user(frames).map_or_else(|| ("unknown".to_owned(), None, None), key_of)
 }
 
 /// The library that a stack belongs to: that of the innermost frame outside of the driver and the CUDA runtime.
@@ -131,46 +122,6 @@ fn share_of_frame(frames: &[Frame]) -> Share {
 /// What is alive by the first frame outside of the CUDA libraries and allocators.
 pub(super) fn by_frame(rows: &[Row<'_>]) -> Vec<Share> {
     shares(rows, frame_key, share_of_frame)
-}
-
-/// What keeps rising. Call sites are added up by their first frame outside of the CUDA libraries: an allocator that caches
-/// gets its memory through any of them.
-pub(super) fn growing(process: &Process, symbols: &mut Symbols) -> Vec<Growing> {
-    struct Sum {
-        bytes: Vec<u64>,
-        frames: Vec<Frame>,
-        most: u64,
-    }
-    let mut sums: HashMap<FrameKey, Sum> = HashMap::new();
-    for site in &process.history.sites {
-        let frames = symbols.frames(site.origin.stack, false);
-        let rise = match site.bytes.as_slice() {
-            [first, .., last] => last.saturating_sub(*first),
-            _ => 0,
-        };
-        let sum = sums.entry(frame_key(&frames)).or_insert_with(|| Sum {
-            bytes: vec![0; site.bytes.len()],
-            frames: Vec::new(),
-            most: 0,
-        });
-        for (sum, bytes) in sum.bytes.iter_mut().zip(&site.bytes) {
-            *sum = sum.saturating_add(*bytes);
-        }
-        if rise >= sum.most {
-            (sum.frames, sum.most) = (frames, rise);
-        }
-    }
-    let rows = sums.into_iter().filter_map(|(key, sum)| {
-        let growth = process.history.growth(&sum.bytes)?;
-        let frames = sum.frames;
-        Some((key, Growing { growth, frames }))
-    });
-    let mut rows: Vec<_> = rows.collect();
-    rows.sort_by(|(key, row), (other_key, other)| {
-        let rate = |row: &Growing| Reverse(row.growth.bytes_per_second());
-        (rate(row), key).cmp(&(rate(other), other_key))
-    });
-    rows.into_iter().map(|(_, row)| row).collect()
 }
 
 /// What was alive at the peak, by the first frame outside of the CUDA libraries.

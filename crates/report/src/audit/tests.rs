@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use cuguard_registry::{
-    Amount, Fate, Group, Growth, History, Kind, Origin, Peak, SiteHistory, Totals,
+    Amount, Fate, Group, History, Kind, Origin, Peak, SiteHistory, SiteSteps, Steps, Totals,
 };
 use serde_json::json;
 
@@ -55,6 +55,19 @@ fn group(fate: Fate, kind: Kind, amount: (u64, u64), stack: &'static [usize]) ->
     }
 }
 
+/// A call site that holds `live` blocks of `bytes` bytes after each of 32 steps.
+fn site(stack: &'static [usize], bytes: u64, live: impl Fn(u64) -> u64) -> SiteHistory {
+    let live: Vec<u64> = (0..32).map(live).collect();
+    SiteHistory {
+        origin: origin(stack),
+        bytes: live.iter().map(|live| live * bytes).collect(),
+        steps: SiteSteps {
+            live,
+            ..SiteSteps::default()
+        },
+    }
+}
+
 fn process() -> Process {
     let mut reachable = group(
         Fate::Reachable,
@@ -90,18 +103,14 @@ fn process() -> Process {
             },
         )],
         history: History {
-            start: Duration::ZERO,
-            end: Duration::from_secs(32),
-            times,
+            steps: Steps {
+                times,
+                work: (1..=32).map(|step| step * 10).collect(),
+                are_rounds: false,
+            },
             sites: vec![
-                SiteHistory {
-                    origin: origin(&[TRAIN, MAIN]),
-                    bytes: (0..32).map(|i| i << 20).collect(),
-                },
-                SiteHistory {
-                    origin: origin(&[LOAD, MAIN]),
-                    bytes: vec![3 << 30; 32],
-                },
+                site(&[TRAIN, MAIN], 1 << 20, |step| step),
+                site(&[LOAD, MAIN], 1 << 28, |_| 12),
             ],
         },
         peak: Some(Peak {
@@ -186,7 +195,7 @@ by first frame outside the CUDA libraries and allocators:
   3 GiB in 13                  load  /nowhere/model.py:10
   8 MiB in 3, lost 8 MiB in 3  train  /nowhere/train.py:20
 
-growing +1 MiB/s: from 16 MiB to 31 MiB in the last 15.0 s
+growing by 31 MiB in 31 allocations over 30.0 s
     train     /nowhere/train.py:20
     <module>  /nowhere/train.py:30
 
@@ -259,7 +268,12 @@ fn json_has_everything() {
     assert_eq!(cached["stack"][0]["class"], "library");
     assert_eq!(value["by_frame"][0]["name"], "load");
     assert_eq!(value["by_frame"][1]["lost_bytes"], 8 << 20);
-    assert_eq!(value["growth"][0]["bytes_per_second"], 1 << 20);
+    let growth = &value["growth"][0];
+    assert_eq!(
+        (&growth["blocks"], &growth["seconds"]),
+        (&json!(31), &json!(30.0))
+    );
+    assert_eq!(growth["bytes_per_second"], (31 << 20) / 30);
     assert_eq!(value["peak"]["by_frame"][1]["name"], "train");
     assert_eq!(value["unrecorded_functions"][0]["calls"], 3);
     assert_eq!(value["search"]["cut_short"], json!(null));
@@ -341,7 +355,7 @@ fn annotations_are_at_the_lines_of_the_user() {
     );
     assert!(
         lines[3].starts_with(
-            "::warning file=/nowhere/train.py,line=20,title=cuguard%3A growing +1 MiB/s"
+            "::warning file=/nowhere/train.py,line=20,title=cuguard%3A growing by 31 MiB in 31 allocations"
         )
     );
     assert!(lines[4].starts_with("cuguard: process 4711 (python train.py): lost 8 MiB"));
@@ -528,12 +542,54 @@ fn a_failure_of_the_device_is_named() {
     assert!(text.contains(line), "{text}");
 }
 
+/// The functions that a report calls growing: each by the innermost frame that tells it apart.
+fn growing(sites: Vec<SiteHistory>, groups: Vec<Group>) -> Vec<(u64, Vec<String>)> {
+    let mut process = process();
+    (process.history.sites, process.groups) = (sites, groups);
+    let value = read(with("json", &process).json.trim_end());
+    let rows = value["growth"].as_array().unwrap().iter();
+    let rows = rows.map(|row| {
+        let frames = row["stack"].as_array().unwrap().iter();
+        let names = frames.map(|frame| frame["function"].as_str().unwrap().to_owned());
+        (row["blocks"].as_u64().unwrap(), names.collect())
+    });
+    rows.collect()
+}
+
 #[test]
-fn a_rate_is_not_negative() {
-    let growth = Growth {
-        from: 10,
-        to: 5,
-        over: Duration::ZERO,
+fn a_function_that_allocates_for_others_is_looked_through() {
+    let leak = || site(&[LOAD, TRAIN, MAIN], 1 << 20, |step| step);
+    let shrinks = || site(&[LOAD, MAIN], 1 << 20, |step| 32 - step);
+    assert_eq!(
+        growing(vec![shrinks(), leak()], vec![]),
+        [(
+            31,
+            vec!["load".to_owned(), "train".to_owned(), "<module>".to_owned()]
+        )]
+    );
+    // Neither of its callers has enough by itself.
+    let half =
+        |stack: &'static [usize], odd| site(stack, 1 << 20, move |step| (step + odd) / 6 / 2);
+    let found = growing(
+        vec![half(&[LOAD, TRAIN, MAIN], 0), half(&[LOAD, MAIN], 6)],
+        vec![],
+    );
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].0, found[0].1[0].as_str()), (5, "load"));
+}
+
+#[test]
+fn what_is_lost_grows_also_where_it_was_allocated_at_once() {
+    let burst = || vec![site(&[LOAD, MAIN], 1 << 20, |_| 60)];
+    assert_eq!(growing(burst(), vec![]), []);
+    let lost = |count| {
+        group(
+            Fate::Lost,
+            Kind::Device,
+            (count, count << 20),
+            &[LOAD, MAIN],
+        )
     };
-    assert_eq!(growth.bytes_per_second(), 0);
+    assert_eq!(growing(burst(), vec![lost(4)]), []);
+    assert_eq!(growing(burst(), vec![lost(60)]).len(), 1);
 }

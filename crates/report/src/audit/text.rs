@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use cuguard_registry::{Fate, Group};
 
+use super::growing::Growing;
 use super::prepare::{FATES, Prepared};
 use super::process::{DUMP, Refused};
 use super::tables::Share;
@@ -102,6 +103,16 @@ pub(super) fn refusal(refused: &Refused) -> String {
         (_, Some(bytes)) => format!(", the largest of {}", ByteSize(bytes)),
     };
     format!("refused {what} for lack of memory{size}")
+}
+
+/// `growing by 31 MiB in 31 allocations over 31.0 s`.
+pub(super) fn rising(growing: &Growing) -> String {
+    format!(
+        "growing by {} in {} over {}",
+        ByteSize(growing.bytes()),
+        count(growing.rise.blocks, "allocation"),
+        age(growing.over)
+    )
 }
 
 /// How a report is written.
@@ -356,17 +367,11 @@ impl Page<'_> {
     fn growing(&mut self) {
         let prepared = self.prepared;
         for growing in prepared.growing.iter().take(self.max) {
-            let growth = &growing.growth;
-            let rate = format!("+{}/s", ByteSize(growth.bytes_per_second()));
-            let rate = self.paint(Tone::Strong, &rate);
-            let word = self.paint(Tone::Notice, "growing");
+            let what = rising(growing);
+            let (word, what) = what.split_once(' ').unwrap_or_default();
+            let word = self.paint(Tone::Notice, word);
             self.line("");
-            self.line(format!(
-                "{word} {rate}: from {} to {} in the last {}",
-                ByteSize(growth.from),
-                ByteSize(growth.to),
-                age(growth.over)
-            ));
+            self.line(format!("{word} {what}"));
             self.frames(&growing.frames);
         }
     }

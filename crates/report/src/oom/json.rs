@@ -152,7 +152,6 @@ fn call_site(usage: &SiteUsage) -> Value {
         "oldest_seconds": seconds(group.oldest),
         "youngest_seconds": seconds(group.youngest),
         "growth": usage.growth,
-        "quarters": list(&usage.quarters, |bytes| (*bytes).into()),
         "grows": usage.grows(),
         "small_pages": usage.small_pages,
     }

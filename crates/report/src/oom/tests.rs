@@ -5,7 +5,7 @@ mod whose;
 
 use super::*;
 use crate::tests_support::{items, member_names, read};
-use cuguard_registry::{Amount, Group, Kind, Level};
+use cuguard_registry::{Amount, Group, Growth, Kind, Level, Rise};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -66,12 +66,18 @@ fn process(pid: u32, bytes: u64) -> ProcessUse {
     }
 }
 
+const GROWS: Growth = Growth::Grows(Rise {
+    blocks: 8,
+    first: 0,
+    last: 9,
+});
+
 /// A call site of which nothing else is known.
 fn holder_of(group: Group) -> SiteUsage {
     SiteUsage {
         group,
         growth: None,
-        quarters: [0; 4],
+        trend: Growth::Steady,
         small_pages: 0,
     }
 }
@@ -99,7 +105,7 @@ fn a_leak_is_named_beside_what_rounding_costs() {
     why.usage.push(held(Kind::Device, 30_000, 100 * GIB));
     why.pages = Some(in_pages((100 * GIB, 70_000), (0, 0)));
     let mut holder = holder_of(Group::new(Kind::Device, "u8", 30_000, 100 * GIB));
-    holder.quarters = [25 * GIB; 4];
+    holder.trend = GROWS;
     why.call_sites.push(holder);
     assert_eq!(names(&why), ["own_data", "rounding"]);
     assert!(matches!(
@@ -115,7 +121,7 @@ fn little_that_grows_is_not_the_cause() {
     own(&mut why, 130 * GIB);
     for kind in [Kind::Device, Kind::Pinned] {
         let mut holder = holder_of(Group::new(kind, "u8", 16, 4096));
-        holder.quarters = [1024; 4];
+        holder.trend = GROWS;
         assert!(holder.grows());
         why.call_sites.push(holder);
     }
@@ -129,7 +135,7 @@ fn little_that_grows_is_not_the_cause() {
 #[test]
 fn growth_is_seen_with_a_checkpoint_a_moment_ago() {
     let mut holder = holder_of(Group::new(Kind::Device, "u8", 60, 60));
-    (holder.quarters, holder.growth) = ([15; 4], Some(1));
+    (holder.trend, holder.growth) = (GROWS, Some(1));
     assert!(holder.grows());
     holder.growth = Some(0);
     assert!(!holder.grows());
@@ -207,10 +213,10 @@ fn a_context_is_refused_by_somebody_large() {
     assert_eq!(names(&why), ["unexplained"]);
 }
 
-/// A call site with `bytes` from all quarters of the context's lifetime.
+/// A call site that grows.
 fn growing(kind: Kind, bytes: u64) -> SiteUsage {
     let mut holder = holder_of(Group::new(kind, "u8", 1000, bytes));
-    holder.quarters = [bytes / 4; 4];
+    holder.trend = GROWS;
     holder
 }
 
@@ -426,7 +432,7 @@ fn extreme_numbers() {
                 why.escaped = vec![held(Kind::Managed, most, most); 2];
                 (why.busy_streams, why.pending_bytes) = (most, most);
                 let mut holder = holder_of(Group::new(Kind::Device, "u8", most, most));
-                (holder.growth, holder.quarters) = (Some(i64::MIN), [most; 4]);
+                (holder.growth, holder.trend) = (Some(i64::MIN), GROWS);
                 holder.small_pages = most;
                 why.call_sites = vec![holder; 2];
                 let text = why.to_text();

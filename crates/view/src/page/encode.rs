@@ -122,6 +122,7 @@ pub(super) fn blob(
         frames,
         types: run.sites.iter().map(|site| &*site.type_name).collect(),
         marks,
+        growth: head::growth(run),
         opens,
         problems: &run.problems,
         caveats: run.caveats(),

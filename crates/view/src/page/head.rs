@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::column::{Columns, MAX_SAFE};
 use super::thin::LeftOut;
-use crate::{CallSite, Frame, MarkKind, Run};
+use crate::{CallSite, Frame, MarkKind, Run, growing_sites};
 
 /// The head of a run's blob, as JSON.
 #[derive(Serialize)]
@@ -28,6 +28,7 @@ pub(super) struct Head<'a> {
     pub(super) frames: Vec<(&'a str, &'a str, u32, &'a str, bool)>,
     pub(super) types: Vec<&'a str>,
     pub(super) marks: Vec<HeadMark>,
+    pub(super) growth: Vec<HeadGrowth>,
     /// The time and the position at which the page opens; none: at the peak.
     pub(super) opens: Option<(u64, i64)>,
     pub(super) problems: &'a [String],
@@ -45,6 +46,37 @@ pub(super) struct Head<'a> {
     pub(super) tick: u64,
     /// Zero bits at the end of every address, which the column does not have.
     pub(super) shift: u32,
+}
+
+/// A call site that grows.
+#[derive(Serialize)]
+pub(super) struct HeadGrowth {
+    site: u32,
+    blocks: u64,
+    grown: u64,
+    bytes: u64,
+    begin: u64,
+    end: u64,
+    curve: Vec<u64>,
+}
+
+/// The call sites that grow, those that grew most first.
+pub(super) fn growth(run: &Run) -> Vec<HeadGrowth> {
+    let sites = growing_sites(run).into_iter();
+    let sites = sites.map(|site| HeadGrowth {
+        site: site.site,
+        blocks: site.blocks,
+        grown: site.to.saturating_sub(site.from).min(MAX_SAFE),
+        bytes: site.to.min(MAX_SAFE),
+        begin: site.begin,
+        end: site.end,
+        curve: site
+            .curve
+            .iter()
+            .map(|bytes| (*bytes).min(MAX_SAFE))
+            .collect(),
+    });
+    sites.collect()
 }
 
 /// A mark, at a position of the events that are kept.

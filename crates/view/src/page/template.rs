@@ -12,12 +12,11 @@ const STYLES: [&str; 2] = [
 ];
 const UPLOT: &str = include_str!("vendor/uplot/uPlot.iife.min.js");
 /// In the order in which they use each other. One scope holds all of them.
-const SCRIPTS: [&str; 15] = [
+const SCRIPTS: [&str; 14] = [
     include_str!("assets/element.js"),
     include_str!("assets/format.js"),
     include_str!("assets/data.js"),
     include_str!("assets/model.js"),
-    include_str!("assets/suspects.js"),
     include_str!("assets/colors.js"),
     include_str!("assets/summary.js"),
     include_str!("assets/timeline.js"),

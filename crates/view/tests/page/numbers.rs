@@ -117,8 +117,8 @@ fn the_summary_is_in_words() {
 }
 
 #[test]
-fn what_grows_is_a_suspect() {
-    let Some(mut browser) = start("what_grows_is_a_suspect") else {
+fn what_grows_is_listed() {
+    let Some(mut browser) = start("what_grows_is_listed") else {
         return;
     };
     let names = |browser: &mut Browser| {
@@ -135,7 +135,7 @@ fn what_grows_is_a_suspect() {
     assert!(
         browser
             .text("document.getElementById('leaks').textContent")
-            .contains("No call site keeps growing")
+            .contains("No call site grows")
     );
     browser.assert_silent();
 }

@@ -30,12 +30,11 @@ class Leaks {
 
   mount(section) {
     const { run, facts } = this.app;
-    this.suspects = growthSuspects(run);
     this.panel = el("div", { class: "panel", role: "tabpanel" });
     const title = run.exited || facts.leaks.ended.length ? "Not freed" : "Alive at the end";
     section.replaceChildren(
       el("div", { class: "card-head" }, el("h2", {}, "Leaks and growth"),
-        tabs("Leaks and growth", [["leaks", `${title} (${formatCount(facts.leaks.groups.length)})`], ["growth", `Growth suspects (${formatCount(this.suspects.length)})`]], this.tab, (tab) => {
+        tabs("Leaks and growth", [["leaks", `${title} (${formatCount(facts.leaks.groups.length)})`], ["growth", `Growing (${formatCount(run.growth.length)})`]], this.tab, (tab) => {
           this.tab = tab;
           this.render();
         })),
@@ -70,15 +69,15 @@ class Leaks {
 
   growth() {
     const { run } = this.app;
-    const shown = this.suspects.filter((suspect) => this.matches(suspect.site));
-    if (!this.suspects.length) return [empty("No call site keeps growing", "A suspect still grows in the second half of the run and hardly ever frees.")];
+    const shown = run.growth.filter((growing) => this.matches(growing.site));
+    if (!run.growth.length) return [empty("No call site grows", "Nothing stays round after round: what is allocated is freed again, or was loaded once.")];
     if (!shown.length) return [empty("Nothing matches the search")];
     return [
-      el("p", { class: "muted" }, "Call sites that still grow in the second half of the run and hardly ever free, by how much they grew there."),
-      this.list(shown, (suspect) => this.entry({
-        site: suspect.site, bytes: suspect.grown, figure: `+${formatBytes(suspect.grown)}`, note: `${formatBytes(Math.round(suspect.rate))}/s · +${plural(suspect.more, "allocation")}`,
-        more: `${formatBytes(suspect.bytes)} in ${plural(suspect.count, "allocation")} at ${formatTime(suspect.to)}`,
-        curve: suspect.curve,
+      el("p", { class: "muted" }, "Call sites whose blocks stay, round after round, until the end; by how much they grew."),
+      this.list(shown, (growing) => this.entry({
+        site: growing.site, bytes: growing.grown, figure: `+${formatBytes(growing.grown)}`, note: `in ${plural(growing.blocks, "allocation")} over ${formatTime(growing.end - growing.begin)}`,
+        more: `${formatBytes(growing.bytes)} at the end; the first allocation that stayed is of ${formatTime(growing.begin)}`,
+        curve: growing.curve,
       })),
     ];
   }

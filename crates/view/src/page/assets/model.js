@@ -252,3 +252,12 @@ function groupAlive(run, allocations, by) {
   }
   return [...groups.values()].sort((a, b) => b.bytes - a.bytes || b.count - a.count || (a.name < b.name ? -1 : 1));
 }
+
+/// Allocations that were not freed, of every kind, in groups by call site.
+function leaksOf(run) {
+  const never = [];
+  for (let i = 0; i < run.count; i += 1) if (run.stop[i] === NEVER || run.leaked[i]) never.push(i);
+  // Those that are not alive at the end: their context ended first.
+  const ended = never.filter((i) => run.leaked[i]);
+  return { allocations: never, ended, groups: groupAlive(run, never, "site") };
+}

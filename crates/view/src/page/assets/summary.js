@@ -117,9 +117,10 @@ function words(run, facts) {
   if (pages.wasted > 0.25 * (pages.used + pages.wasted)) {
     text.push(`${run.is_report ? "In the report" : "At the peak"} ${formatPercent(pages.wasted, pages.used + pages.wasted)} of the 2 MiB pages in use was wasted: memory is fragmented. `);
   }
-  const [suspect] = growthSuspects(run);
-  if (suspect) {
-    text.push(...siteWords(run, suspect.site), ` still grew at the end, by ${formatBytes(Math.round(suspect.rate))} a second. `);
+  const [growing] = run.growth;
+  if (growing) {
+    text.push(...siteWords(run, growing.site), ` grows: by ${formatBytes(growing.grown)} in ${plural(growing.blocks, "allocation")} over ${formatTime(growing.end - growing.begin)}`,
+      run.growth.length > 1 ? `, and ${plural(run.growth.length - 1, "other call site")} too. ` : ". ");
   }
   return text;
 }

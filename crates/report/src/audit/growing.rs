@@ -1,0 +1,98 @@
+//! Which call sites grow. A call site is told apart by its frames of the program: allocators and CUDA libraries are left out.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::Duration;
+
+use cuguard_registry::{CallerSteps, Fate, Rise};
+
+use super::class::{Class, class, origin};
+use super::process::Process;
+use super::tables::{FrameKey, key_of};
+use crate::symbols::{Frame, Symbols};
+
+/// A call site that grows.
+#[derive(Clone, Debug)]
+pub(super) struct Growing {
+    pub(super) rise: Rise,
+    /// Its bytes before the rise.
+    pub(super) from: u64,
+    /// Its bytes at the end.
+    pub(super) to: u64,
+    /// From the first block that stayed to the last.
+    pub(super) over: Duration,
+    /// The stack trace that grew most.
+    pub(super) frames: Vec<Frame>,
+}
+
+impl Growing {
+    pub(super) fn bytes(&self) -> u64 {
+        self.to.saturating_sub(self.from)
+    }
+
+    pub(super) fn bytes_per_second(&self) -> u64 {
+        let rate = u128::from(self.bytes()) * 1_000_000_000 / self.over.as_nanos().max(1);
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+}
+
+/// The call sites that grow, those with most bytes first.
+pub(super) fn growing(process: &Process, symbols: &mut Symbols) -> Vec<Growing> {
+    let mut lost: HashMap<&[usize], u64> = HashMap::new();
+    for group in &process.groups {
+        if group.fate == Fate::Lost && group.kind.is_memory() {
+            *lost.entry(group.origin.stack).or_default() += group.amount.count;
+        }
+    }
+    let history = &process.history;
+    let mut sites: Vec<CallerSteps<FrameKey>> = Vec::new();
+    for site in &history.sites {
+        let frames = symbols.frames(site.origin.stack, false);
+        let user = origin(&frames).unwrap_or(frames.len());
+        let outer = frames.iter().skip(user + 1);
+        let outer = outer.filter(|frame| class(frame) == Class::User);
+        let mut steps = site.steps.clone();
+        steps.lost = lost.remove(site.origin.stack).unwrap_or(0);
+        sites.push(CallerSteps {
+            frames: frames
+                .get(user)
+                .into_iter()
+                .chain(outer)
+                .map(key_of)
+                .collect(),
+            steps,
+        });
+    }
+    let time = |step: usize| history.steps.times.get(step).copied().unwrap_or_default();
+    let found = cuguard_registry::growing(&history.steps, &sites).into_iter();
+    let rows = found.filter_map(|found| {
+        let mut bytes = vec![0_u64; history.steps.work.len()];
+        for site in &found.sites {
+            for (sum, bytes) in bytes.iter_mut().zip(&history.sites[*site].bytes) {
+                *sum = sum.saturating_add(*bytes);
+            }
+        }
+        let rises = |site: &&usize| {
+            let bytes = &history.sites[**site].bytes;
+            let last = bytes.last().copied().unwrap_or(0);
+            // The first of equals, so that it is the same in each run.
+            (
+                last.saturating_sub(bytes.first().copied().unwrap_or(0)),
+                Reverse(**site),
+            )
+        };
+        let most = *found.sites.iter().max_by_key(rises)?;
+        let rise = found.rise;
+        Some(Growing {
+            rise,
+            from: rise.first.checked_sub(1).map_or(0, |step| bytes[step]),
+            to: bytes.last().copied().unwrap_or(0),
+            over: time(rise.last).saturating_sub(time(rise.first)),
+            frames: symbols.frames(history.sites[most].origin.stack, false),
+        })
+    });
+    let mut rows: Vec<_> = rows.collect();
+    // Stable: of the same size, by frame.
+    rows.sort_by_key(|row| Reverse((row.bytes(), row.rise.blocks)));
+    rows
+}
