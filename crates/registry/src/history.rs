@@ -27,6 +27,9 @@ const SAMPLES: usize = 64;
 /// which costs microseconds.
 const PAUSE: u64 = 1_000_000;
 
+/// How many milliseconds the exit waits for a thread that takes a sample.
+const PATIENCE: u32 = 100;
+
 /// The largest call sites of a sample; others are not in it.
 const SITES: usize = 4096;
 
@@ -236,9 +239,18 @@ impl Sites {
 
     /// The exit begins: what is freed from now on is no part of the history.
     pub(crate) fn end_history(&self, now: u64, flush: impl Fn()) {
-        let mut samples = lock(&self.samples);
-        if samples.end.is_none() {
-            samples.end = Some(self.sample(now, flush));
+        // Another thread takes a sample for some microseconds. A signal handler that exits may have interrupted one on this thread,
+        // which never ends.
+        for _ in 0..PATIENCE {
+            match self.samples.try_lock() {
+                Ok(mut samples) => {
+                    if samples.end.is_none() {
+                        samples.end = Some(self.sample(now, flush));
+                    }
+                    return;
+                }
+                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+            }
         }
     }
 
