@@ -338,7 +338,7 @@ macro_rules! assert_peak_below {
 /// The block runs [`WARM_UP`](crate::test::WARM_UP) times first, or as often as `warm_up = N` says; then `iterations` times.
 /// After each run the device is waited for, so that memory that is freed later, on a stream or after a host function, does
 /// not count. A call site grows if it leaves something behind in two iterations or more, and until the end: a cache that is filled once
-/// does not grow, nor one that is full, or filled and emptied again. So a leak that happens once in ten runs needs about 25 iterations.
+/// does not grow, nor one that is full, or filled and emptied again. A leak that happens once in ten runs needs some tens of iterations.
 /// [`assert_no_leaks!`](crate::assert_no_leaks) permits nothing that stays.
 ///
 /// ```

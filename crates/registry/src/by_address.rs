@@ -377,8 +377,8 @@ impl Registry {
     /// use cuguard_registry::{Level, Registry};
     ///
     /// let registry = Registry::new(Level::Stacks, 32);
-    /// registry.count_work(|| 0);
-    /// assert!(registry.history().steps.work.is_empty());
+    /// registry.count_work(|| 7);
+    /// assert_eq!(registry.history().steps.work, [7]);
     /// ```
     pub fn count_work(&self, others: fn() -> u64) {
         self.addressed().sites.count_others(others);

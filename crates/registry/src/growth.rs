@@ -16,15 +16,17 @@
 //! 1. at least [`LEAST`] of its blocks are lost, whenever they were allocated; or blocks stay in at least [`LEAST`] *rounds*:
 //!    between two of them the program does something else, [`WORK`] operations for each block, or nothing for [`PAUSE`];
 //! 2. and they stay until the end: the call site did not go on allocating without any more staying (a full cache), nor did the
-//!    program go on without the call site, for longer than it had grown (loaded data);
-//! 3. and it has more live than ever before they were allocated (a cache that is emptied).
+//!    program go on without the call site, for about as long as it had grown (loaded data);
+//! 3. and it has more live than ever before they were allocated (a cache that is emptied, a queue). So a leak is seen once it exceeds
+//!    the temporary blocks of the same call site.
 
 use std::time::Duration;
 
 /// In how many rounds blocks must stay. Where the rounds are given, two are enough.
 pub(crate) const LEAST: u64 = 5;
 
-/// How many operations of the program make a round, for each block that stays: a temporary block is two, its allocation and its free.
+/// How many operations of the program make a round, for each block that stays, or half an operation less on the average of a step: a
+/// temporary block is two, its allocation and its free.
 const WORK: u64 = 2;
 
 /// A call site that allocates once in this time does it in rounds, whatever else the program does.
@@ -103,6 +105,8 @@ pub struct Rise {
     pub first: usize,
     /// In which step the last of them was.
     pub last: usize,
+    /// It is the blocks that are lost, whenever they were allocated: others of the call site do not grow.
+    pub only_lost: bool,
 }
 
 /// Whether a call site grows.
@@ -129,34 +133,45 @@ pub fn growth(steps: &Steps, site: &SiteSteps) -> Growth {
         return Growth::Steady;
     }
     let stays = Stays::new(steps, site, count);
-    let rise = Rise {
-        blocks: stays.total,
-        first: stays.step_of(0),
-        last: stays.step_of(stays.total.saturating_sub(1)),
-    };
-    if site.lost >= LEAST {
-        return Growth::Grows(rise);
+    match by_floor(&stays) {
+        Growth::Grows(rise) => Growth::Grows(rise),
+        _ if site.lost >= LEAST => Growth::Grows(Rise {
+            blocks: site.lost,
+            only_lost: true,
+            ..stays.rise()
+        }),
+        other => other,
     }
+}
+
+/// Whether a call site grows by the blocks that stay, whether or not they are lost.
+fn by_floor(stays: &Stays<'_>) -> Growth {
+    let Stays {
+        steps, site, count, ..
+    } = *stays;
     let least = match steps.are_rounds {
         true => (count as u64 - 1).clamp(1, 2),
         false => LEAST,
     };
     let is_many = |number| number >= least;
-    let highest = site.live[..count].iter().max().copied().unwrap_or(0) - stays.base;
+    let highest = site.live[..count].iter().max().copied().unwrap_or(0);
+    let highest = highest.saturating_sub(stays.base);
     // Of what rises and falls, the steps do not see the lowest: it seems to rise a little.
     if !steps.are_rounds && stays.total < highest / 4 {
-        return if is_many(highest) {
-            Growth::FellAgain
-        } else {
-            Growth::Steady
+        return match is_many(highest) {
+            true => Growth::FellAgain,
+            false => Growth::Steady,
         };
     }
     if !is_many(stays.total) {
         return Growth::Steady;
     }
+    let rounds = stays.rounds();
+    // Blocks that were loaded in one go, and some more.
+    let in_rounds = steps.are_rounds || rounds + stays.in_first_step() >= stays.total / 2;
     let goes_on = stays.goes_on();
-    match is_many(stays.rounds()) {
-        true if goes_on && stays.is_above_before() => Growth::Grows(rise),
+    match is_many(rounds) && in_rounds {
+        true if goes_on && stays.is_above_before() => Growth::Grows(stays.rise()),
         false if goes_on && !steps.are_rounds => Growth::TooShort,
         _ => Growth::Steady,
     }
@@ -247,6 +262,20 @@ impl<'a> Stays<'a> {
             by_step,
             base,
         }
+    }
+
+    fn rise(&self) -> Rise {
+        Rise {
+            blocks: self.total,
+            first: self.step_of(0),
+            last: self.step_of(self.total.saturating_sub(1)),
+            only_lost: false,
+        }
+    }
+
+    /// How many of them were allocated in the first step that has some.
+    fn in_first_step(&self) -> u64 {
+        self.steps().next().map_or(0, |(_, blocks)| blocks)
     }
 
     /// The steps in which blocks were allocated that stay, and how many.
@@ -371,7 +400,8 @@ impl<'a> Stays<'a> {
         measure[self.count - 1] as f64
     }
 
-    /// The longest distance between two blocks by a measure, of the second and third quarter, as if those of one step were evenly spaced.
+    /// The longest distance between two blocks by a measure, of the second and third quarter, as if those of one step were evenly spaced;
+    /// those of one round are not.
     fn longest(&self, measure: &[u64]) -> f64 {
         let last = self.total - 1;
         let [begins, ends] = [last / 4, (last * 3).div_ceil(4)].map(|nth| self.step_of(nth));
@@ -381,6 +411,7 @@ impl<'a> Stays<'a> {
         for (step, blocks) in steps.filter(|(step, _)| (begins..=ends).contains(step)) {
             if let Some(since) = since {
                 let distance = measure[step].saturating_sub(measure[since]) as f64;
+                let blocks = if self.steps.are_rounds { 1 } else { blocks };
                 longest = longest.max(distance / blocks as f64);
             }
             since = Some(step);
@@ -388,13 +419,16 @@ impl<'a> Stays<'a> {
         longest
     }
 
-    /// Whether more is live at the end than at any time before the first quarter of the blocks that stay.
+    /// Whether more is live at the end than ever before: by a quarter than before half of the blocks that stay, because the steps have
+    /// hardly seen the highest. Where the number of live blocks goes up and down, its least to the end rises at the end.
     fn is_above_before(&self) -> bool {
-        let first = self.step_of((self.total - 1) / 4);
-        let before = self.site.live[..first].iter().max().copied().unwrap_or(0);
         let own = |live: u64| u128::from(live.saturating_sub(self.base));
-        // By a quarter: the steps have hardly seen the highest.
-        own(self.site.live[self.count - 1]) * 4 > own(before) * 5
+        let before = |nth: u64| {
+            let before = &self.site.live[..self.step_of(nth)];
+            own(before.iter().max().copied().unwrap_or(0))
+        };
+        let (last, end) = (self.total - 1, own(self.site.live[self.count - 1]));
+        end * 4 > before(last / 2) * 5 && end > before(last - last / 4)
     }
 }
 
@@ -570,6 +604,9 @@ mod tests {
             run.allocate();
         }
         assert_eq!(run.verdict(), Growth::TooShort);
+        run.site.lost = 5;
+        let rise = run.verdict().rise().unwrap();
+        assert_eq!((rise.blocks, rise.only_lost), (5, true));
         run.site.lost = 2000;
         run.grows();
         run.works(100_000, 1000).grows();
@@ -595,6 +632,28 @@ mod tests {
         }
         run.works(2000, 1000);
         assert_eq!(run.verdict(), Growth::Steady);
+    }
+
+    /// Also where a step has some of the blocks and the work after them.
+    #[test]
+    fn what_is_loaded_before_a_little_work_does_not_grow() {
+        for blocks in 70..300_u64 {
+            for every in [1, 4, 9] {
+                let mut run = run();
+                for block in 0..blocks {
+                    run.allocate();
+                    if block % every != 0 {
+                        run.steps.times.pop();
+                        run.steps.work.pop();
+                        run.site.live.pop();
+                        run.site.allocated.pop();
+                    }
+                }
+                run.works(40, 5).step();
+                let verdict = growth(&run.steps, &run.site);
+                assert_eq!(verdict.rise(), None, "{blocks} {every}: {verdict:?}");
+            }
+        }
     }
 
     #[test]
@@ -705,6 +764,13 @@ mod tests {
             assert!(
                 rounds(&each(20, |round| 50 + (round + first) / 8)),
                 "{first}"
+            );
+        }
+        // Several at a time, wherever the last iteration is.
+        for last in 20..28 {
+            assert!(
+                rounds(&each(last, |round| (round + 1) / 4 * 4096)),
+                "{last}"
             );
         }
         // From the twelfth of 20.

@@ -7,7 +7,8 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread;
 use std::time::Duration;
 
 use cuguard_sync::per_thread::PerThread;
@@ -27,7 +28,7 @@ const SAMPLES: usize = 64;
 /// which costs microseconds.
 const PAUSE: u64 = 1_000_000;
 
-/// How many milliseconds the exit waits for a thread that takes a sample.
+/// How many milliseconds a report waits for a thread that takes a sample, which takes microseconds.
 const PATIENCE: u32 = 100;
 
 /// The largest call sites of a sample; others are not in it.
@@ -56,7 +57,7 @@ const SITES: usize = 4096;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct History {
-    /// The run up to now, to the beginning of the exit, or to the last allocation, where everything was freed soon after it.
+    /// The run up to now, to the beginning of the exit, or to the last sample, where everything was freed soon after it.
     pub steps: Steps,
     /// Call sites that held memory at the end of any of the steps.
     pub sites: Vec<SiteHistory>,
@@ -104,8 +105,6 @@ struct Samples {
 struct Operations {
     allocated: AtomicU64,
     freed: AtomicU64,
-    /// When it last allocated.
-    last: AtomicU64,
 }
 
 #[derive(Default)]
@@ -154,9 +153,7 @@ impl Sites {
         if device_bytes() > self.copy_above.load(Relaxed) {
             self.copy_peak(now, &flush);
         }
-        let slot = self.operations.slot();
-        slot.value().last.store(now, Relaxed);
-        let nth = slot.add(|thread| &thread.allocated, 1);
+        let nth = self.operations.slot().add(|thread| &thread.allocated, 1);
         if nth & self.mask.load(Relaxed) == 0 {
             self.take_sample(now, &flush);
         }
@@ -205,6 +202,9 @@ impl Sites {
         let Ok(mut samples) = self.samples.try_lock() else {
             return;
         };
+        if samples.end.is_some() {
+            return;
+        }
         let sample = self.sample(now, flush);
         samples.list.push(sample);
         if samples.list.len() >= SAMPLES {
@@ -237,20 +237,24 @@ impl Sites {
         }
     }
 
-    /// The exit begins: what is freed from now on is no part of the history.
-    pub(crate) fn end_history(&self, now: u64, flush: impl Fn()) {
-        // Another thread takes a sample for some microseconds. A signal handler that exits may have interrupted one on this thread,
-        // which never ends.
+    /// The samples. `None` if a thread takes one and does not go on: a signal handler may have interrupted it there and exit.
+    fn samples(&self) -> Option<MutexGuard<'_, Samples>> {
         for _ in 0..PATIENCE {
             match self.samples.try_lock() {
-                Ok(mut samples) => {
-                    if samples.end.is_none() {
-                        samples.end = Some(self.sample(now, flush));
-                    }
-                    return;
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(1)),
+                Ok(samples) => return Some(samples),
+                Err(TryLockError::Poisoned(samples)) => return Some(samples.into_inner()),
+                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
             }
+        }
+        None
+    }
+
+    /// The exit begins: what is freed from now on is no part of the history.
+    pub(crate) fn end_history(&self, now: u64, flush: impl Fn()) {
+        if let Some(mut samples) = self.samples()
+            && samples.end.is_none()
+        {
+            samples.end = Some(self.sample(now, flush));
         }
     }
 
@@ -288,7 +292,9 @@ impl Sites {
         now: u64,
         flush: impl Fn(),
     ) -> (Steps, Vec<(CallSiteId, SiteHistory)>) {
-        let samples = lock(&self.samples);
+        let Some(samples) = self.samples() else {
+            return Default::default();
+        };
         let current;
         let end = match &samples.end {
             Some(end) => end,
@@ -299,7 +305,7 @@ impl Sites {
         };
         let list = samples.list.iter().filter(|sample| sample.time < end.time);
         let mut list: Vec<&Sample> = list.collect();
-        if !self.is_teardown(&list, end) {
+        if !Self::is_teardown(&list, end) {
             list.push(end);
         }
         let mut sites: HashMap<CallSiteId, SiteHistory, BuildMixHasher> = HashMap::default();
@@ -339,17 +345,12 @@ impl Sites {
     }
 
     /// Whether what came after the last sample is the teardown of the program.
-    fn is_teardown(&self, list: &[&Sample], end: &Sample) -> bool {
+    fn is_teardown(list: &[&Sample], end: &Sample) -> bool {
         let (Some(first), Some(last)) = (list.first(), list.last()) else {
             return false;
         };
-        let allocated = self
-            .operations
-            .all()
-            .map(|thread| thread.last.load(Relaxed));
-        let allocated = allocated.max().unwrap_or(0);
         let since = |begin| Duration::from_nanos(end.time.saturating_sub(begin));
-        is_teardown(last.count, end.count, since(allocated), since(first.time))
+        is_teardown(last.count, end.count, since(last.time), since(first.time))
     }
 }
 

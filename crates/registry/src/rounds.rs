@@ -52,30 +52,43 @@ impl Rounds {
     }
 
     /// The groups that grow, in number or in bytes, with what they were before the first round and are now. Where no stack trace
-    /// does, call sites are looked at by line: a leak may be reached on several ways.
+    /// does, call sites are looked at by line, and then without their labels: a leak may be reached on several ways, and have another
+    /// label in each round.
     #[must_use]
     pub fn growth(&self) -> Diff {
+        let line = |origin: &Origin| match origin.site {
+            Some(_) => Origin {
+                stack: &[],
+                ..*origin
+            },
+            None => *origin,
+        };
         let by_stack = self.growing(&self.groups);
-        if !by_stack.changes.is_empty() {
+        if !by_stack.is_empty() {
             return by_stack;
         }
-        let mut lines: HashMap<Identity, Vec<Amount>> = HashMap::new();
-        for ((kind, type_name, label, origin), amounts) in &self.groups {
-            let origin = match origin.site {
-                Some(_) => Origin {
-                    stack: &[],
-                    ..*origin
-                },
-                None => *origin,
-            };
-            let identity = (*kind, *type_name, label.clone(), origin);
-            let sums = lines.entry(identity).or_default();
+        let by_line = self.growing(&self.merged(|(kind, type_name, label, origin)| {
+            (*kind, *type_name, label.clone(), line(origin))
+        }));
+        if !by_line.is_empty() {
+            return by_line;
+        }
+        self.growing(
+            &self.merged(|(kind, type_name, _, origin)| (*kind, *type_name, None, line(origin))),
+        )
+    }
+
+    /// The groups by another identity.
+    fn merged(&self, identity: impl Fn(&Identity) -> Identity) -> HashMap<Identity, Vec<Amount>> {
+        let mut merged: HashMap<Identity, Vec<Amount>> = HashMap::new();
+        for (group, amounts) in &self.groups {
+            let sums = merged.entry(identity(group)).or_default();
             sums.resize(self.count, Amount::default());
             for (sum, amount) in sums.iter_mut().zip(amounts) {
                 *sum += *amount;
             }
         }
-        self.growing(&lines)
+        merged
     }
 
     fn growing(&self, groups: &HashMap<Identity, Vec<Amount>>) -> Diff {
@@ -103,5 +116,28 @@ impl Rounds {
             after: amounts.last().copied().unwrap_or_default(),
         });
         Diff::sorted(changes.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Rounds;
+    use crate::{Group, Kind, Snapshot};
+
+    #[test]
+    fn labels_that_differ_in_each_round_do_not_hide_growth() {
+        let mut rounds = Rounds::default();
+        for round in 0..10 {
+            let mut snapshot = Snapshot::default();
+            for kept in 0..round {
+                let mut group = Group::new(Kind::Device, "f32", 1, 400);
+                group.label = Some(format!("batch {kept}"));
+                snapshot.live.push(group);
+            }
+            rounds.add(&snapshot);
+        }
+        let changes = rounds.growth().changes;
+        assert_eq!((changes.len(), changes[0].after.count), (1, 9));
+        assert_eq!(changes[0].label, None);
     }
 }

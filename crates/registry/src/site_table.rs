@@ -145,10 +145,12 @@ impl SiteTable {
                     let sum = figures.fold(0_u64, u64::wrapping_add);
                     Some(sum).filter(|sum| *sum <= i64::MAX as u64).unwrap_or(0)
                 };
+                // First: what is freed in between makes the count too large, and not too small.
+                let removed = sum(|part| &part.removed);
                 let added = sum(|part| &part.added);
                 let bytes = SiteBytes {
                     site,
-                    count: added.saturating_sub(sum(|part| &part.removed)),
+                    count: added.saturating_sub(removed),
                     added,
                     device: sum(|part| &part.device),
                     host: sum(|part| &part.host),

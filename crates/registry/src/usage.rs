@@ -104,7 +104,7 @@ pub struct SiteUsage {
 }
 
 impl SiteUsage {
-    /// Whether it grows: by its [`trend`](Self::trend), unless it has shrunk since the baseline; or by a tenth since the baseline.
+    /// Whether it grows: by its [`trend`](Self::trend), if it has grown since the baseline, too; or by a tenth since the baseline.
     ///
     /// ```
     /// # use cuguard::Kind;

@@ -12,7 +12,7 @@ use crate::run::{FOREVER, Run};
 /// In how many steps of equally many events a run is looked at.
 const STEPS: usize = 64;
 
-/// The call sites with most bytes at the end; others are not looked at.
+/// The call sites that allocate most bytes in all; others are not looked at.
 const SITES: usize = 4096;
 
 /// Call sites that grow, as one.

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use cuguard_registry::{CallerSteps, Fate, Rise};
+use cuguard_registry::{Amount, CallerSteps, Fate, Rise, SiteHistory};
 
 use super::class::{Class, class, origin};
 use super::process::Process;
@@ -38,12 +38,13 @@ impl Growing {
 
 /// The call sites that grow, those with most bytes first.
 pub(super) fn growing(process: &Process, symbols: &mut Symbols) -> Vec<Growing> {
-    let mut lost: HashMap<&[usize], u64> = HashMap::new();
+    let mut lost: HashMap<&[usize], Amount> = HashMap::new();
     for group in &process.groups {
         if group.fate == Fate::Lost && group.kind.is_memory() {
-            *lost.entry(group.origin.stack).or_default() += group.amount.count;
+            *lost.entry(group.origin.stack).or_default() += group.amount;
         }
     }
+    let lost = |site: &SiteHistory| lost.get(site.origin.stack).copied().unwrap_or_default();
     let history = &process.history;
     let mut sites: Vec<CallerSteps<FrameKey>> = Vec::new();
     for site in &history.sites {
@@ -52,7 +53,7 @@ pub(super) fn growing(process: &Process, symbols: &mut Symbols) -> Vec<Growing> 
         let outer = frames.iter().skip(user + 1);
         let outer = outer.filter(|frame| class(frame) == Class::User);
         let mut steps = site.steps.clone();
-        steps.lost = lost.remove(site.origin.stack).unwrap_or(0);
+        steps.lost = lost(site).count;
         sites.push(CallerSteps {
             frames: frames
                 .get(user)
@@ -83,10 +84,18 @@ pub(super) fn growing(process: &Process, symbols: &mut Symbols) -> Vec<Growing> 
         };
         let most = *found.sites.iter().max_by_key(rises)?;
         let rise = found.rise;
+        let to = bytes.last().copied().unwrap_or(0);
+        let from = match rise.only_lost {
+            true => {
+                let lost = found.sites.iter().map(|site| lost(&history.sites[*site]));
+                to.saturating_sub(lost.sum::<Amount>().bytes)
+            }
+            false => rise.first.checked_sub(1).map_or(0, |step| bytes[step]),
+        };
         Some(Growing {
             rise,
-            from: rise.first.checked_sub(1).map_or(0, |step| bytes[step]),
-            to: bytes.last().copied().unwrap_or(0),
+            from,
+            to,
             over: time(rise.last).saturating_sub(time(rise.first)),
             frames: symbols.frames(history.sites[most].origin.stack, false),
         })

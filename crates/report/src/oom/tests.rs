@@ -70,6 +70,7 @@ const GROWS: Growth = Growth::Grows(Rise {
     blocks: 8,
     first: 0,
     last: 9,
+    only_lost: false,
 });
 
 /// A call site of which nothing else is known.
