@@ -433,7 +433,8 @@ mod tests {
         let sites = Sites::default();
         let one = intern(&[104]);
         for time in 0..100_000 {
-            add(&sites, one, Kind::Device, 1, time * time);
+            sites.add(one, Kind::Device, 1);
+            sites.observe(time * time, || 0, || ());
             sites.add(one, Kind::Device, 1);
             sites.sub(one, Kind::Device, 1);
             sites.count_free();
