@@ -52,6 +52,7 @@ mod marks;
 #[cfg(test)]
 mod model_tests;
 mod names;
+mod naming;
 mod observe;
 mod origin;
 mod pages;
@@ -89,6 +90,7 @@ pub use label_scope::{LabelScope, in_label};
 pub use label_search::free_labels;
 pub use labels::label_count;
 pub use late::Late;
+pub use naming::naming_frames;
 pub use origin::{Origin, Site};
 pub use pages::{PAGE, PageUse, SharedPages};
 pub use peak::PeakWatch;
