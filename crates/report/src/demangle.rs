@@ -18,8 +18,11 @@ const LONGEST_CPP_SYMBOL: usize = 8 << 10;
 /// The prefixes of mangled names. The name of a C function is what it is: read as a mangled type, `w` would be `wchar_t`.
 const PREFIXES: [&str; 3] = ["_Z", "_R", "__Z"];
 
-/// The name behind a symbol of Rust or C++: without the hash at the end of Rust's, and at most 4 KiB of it. Other symbols are
-/// returned as they are.
+/// What the functions of the static CUDA runtime are called that have a hash for a name.
+const STATIC_RUNTIME: &str = "libcudart_static";
+
+/// The name behind a symbol of Rust or C++: without the hash at the end of Rust's, and at most 4 KiB of it. Functions inside of the
+/// static CUDA runtime, which have hashes for names, all have its name. Other symbols are returned as they are.
 ///
 /// ```
 /// use cuguard_report::demangle;
@@ -27,9 +30,18 @@ const PREFIXES: [&str; 3] = ["_Z", "_R", "__Z"];
 /// assert_eq!(demangle("_Z4leakPKc"), "leak(char const*)");
 /// assert_eq!(demangle("_ZN4test5CACHE17h0123456789abcdefE"), "test::CACHE");
 /// assert_eq!(demangle("main"), "main");
+/// assert_eq!(demangle("libcudart_static_5382377d5c772c9d197c0cda9fd9742ee6ad893c"), "libcudart_static");
 /// ```
 #[must_use]
 pub fn demangle(symbol: &str) -> String {
+    let is_hash = |rest: &str| rest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let rest = symbol.strip_prefix(STATIC_RUNTIME);
+    if rest
+        .and_then(|rest| rest.strip_prefix('_'))
+        .is_some_and(is_hash)
+    {
+        return STATIC_RUNTIME.to_owned();
+    }
     let is_mangled = PREFIXES.iter().any(|prefix| symbol.starts_with(prefix));
     let mut name = Name::default();
     if is_mangled && symbol.len() <= LONGEST_SYMBOL {

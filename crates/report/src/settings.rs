@@ -16,7 +16,7 @@ use crate::suppress::Suppressions;
 const DEPTH: usize = 32;
 
 /// How many groups a text report shows by default.
-const GROUPS: usize = 20;
+pub(crate) const GROUPS: usize = 20;
 
 /// The least size limit of a recording: so much every one may have.
 pub(crate) const LEAST_LIMIT: u64 = 1 << 20;

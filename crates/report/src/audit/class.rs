@@ -83,8 +83,8 @@ impl FrameClass {
     }
 
     /// The index of the frame that a call site is named after, of frames from the innermost on with their functions: the
-    /// first of the program. Where there is none, as on a thread that a library started, the first of a library that
-    /// does more than pass a request for memory on.
+    /// first of the program. Where there is none, as on a thread that a library started, the step of PyTorch's backward pass, or
+    /// the first of a library that does more than pass a request for memory on.
     ///
     /// ```
     /// use cuguard_report::FrameClass::{self, Driver, Library};
@@ -100,7 +100,15 @@ impl FrameClass {
             frames.position(|(class, function)| wanted(class, *function))
         };
         let asks = |name: &str| !PASS_ON.iter().any(|prefix| bare(name).starts_with(prefix));
+        let is_step = |name: &str| {
+            let name = bare(name);
+            let end = name.find('(').unwrap_or(name.len());
+            name[..end].ends_with("::apply") && name[..end].contains("Backward")
+        };
         position(&|class, _| *class == Self::User)
+            .or_else(|| {
+                position(&|class, name| *class == Self::Library && name.is_some_and(is_step))
+            })
             .or_else(|| position(&|class, name| *class == Self::Library && name.is_some_and(asks)))
             .or_else(|| position(&|class, _| *class == Self::Library))
     }
@@ -120,49 +128,50 @@ const PASS_ON: [&str; 8] = [
 
 const DRIVER_MODULES: [&str; 3] = ["libcuda.so", "libcudart", "libnvidia-"];
 
-const LIBRARY_MODULES: [&str; 24] = [
+/// Libraries by the beginning of their file name, and what they are called.
+const LIBRARY_MODULES: [(&str, &str); 24] = [
     // CUDA libraries.
-    "libcublas",
-    "libcudnn",
-    "libcufft",
-    "libcufile",
-    "libcupti",
-    "libcurand",
-    "libcusolver",
-    "libcusparse",
-    "libcutensor",
-    "libnccl",
-    "libnpp",
-    "libnvJitLink",
-    "libnvToolsExt",
-    "libnvinfer",
-    "libnvjpeg",
-    "libnvrtc",
-    "libnvshmem",
+    ("libcublas", "cuBLAS"),
+    ("libcudnn", "cuDNN"),
+    ("libcufft", "cuFFT"),
+    ("libcufile", "cuFile"),
+    ("libcupti", "CUPTI"),
+    ("libcurand", "cuRAND"),
+    ("libcusolver", "cuSOLVER"),
+    ("libcusparse", "cuSPARSE"),
+    ("libcutensor", "cuTENSOR"),
+    ("libnccl", "NCCL"),
+    ("libnpp", "NPP"),
+    ("libnvJitLink", "nvJitLink"),
+    ("libnvToolsExt", "NVTX"),
+    ("libnvinfer", "TensorRT"),
+    ("libnvjpeg", "nvJPEG"),
+    ("libnvrtc", "NVRTC"),
+    ("libnvshmem", "NVSHMEM"),
     // Allocators and frameworks.
-    "libc10",
-    "libtorch",
-    "librmm",
-    "libcudf",
-    "libtensorflow",
-    "libonnxruntime",
-    "xla_",
+    ("libc10", "PyTorch"),
+    ("libtorch", "PyTorch"),
+    ("librmm", "RMM"),
+    ("libcudf", "cuDF"),
+    ("libtensorflow", "TensorFlow"),
+    ("libonnxruntime", "ONNX Runtime"),
+    ("xla_", "XLA"),
 ];
 
-/// Packages of Python, as folders of `site-packages`.
-const PACKAGES: [&str; 12] = [
-    "torch",
-    "cupy",
-    "cupyx",
-    "cupy_backends",
-    "numba",
-    "numba_cuda",
-    "rmm",
-    "pycuda",
-    "cuda",
-    "nvidia",
-    "jax",
-    "tensorflow",
+/// Packages of Python, as folders of `site-packages`, and what they are called.
+const PACKAGES: [(&str, &str); 12] = [
+    ("torch", "PyTorch"),
+    ("cupy", "CuPy"),
+    ("cupyx", "CuPy"),
+    ("cupy_backends", "CuPy"),
+    ("numba", "Numba"),
+    ("numba_cuda", "Numba"),
+    ("rmm", "RMM"),
+    ("pycuda", "PyCUDA"),
+    ("cuda", "CUDA Python"),
+    ("nvidia", "CUDA"),
+    ("jax", "JAX"),
+    ("tensorflow", "TensorFlow"),
 ];
 
 const RUNTIME_MODULES: [&str; 9] = [
@@ -177,30 +186,99 @@ const RUNTIME_MODULES: [&str; 9] = [
     "libpython",
 ];
 
-/// Namespaces and crates.
-const LIBRARY_NAMES: [&str; 9] = [
-    "c10::",
-    "at::",
-    "torch::",
-    "rmm::",
-    "thrust::",
-    "cub::",
-    "cudarc::",
-    "cust::",
-    "cust_raw::",
+/// Namespaces and crates, and what they are called.
+const LIBRARY_NAMES: [(&str, &str); 9] = [
+    ("c10::", "PyTorch"),
+    ("at::", "PyTorch"),
+    ("torch::", "PyTorch"),
+    ("rmm::", "RMM"),
+    ("thrust::", "Thrust"),
+    ("cub::", "CUB"),
+    ("cudarc::", "cudarc"),
+    ("cust::", "cust"),
+    ("cust_raw::", "cust"),
 ];
 
 const RUNTIME_NAMES: [&str; 4] = ["std::", "__gnu_cxx::", "operator new", "ffi_call"];
 
 pub(super) use FrameClass as Class;
 
-pub(super) fn class(frame: &Frame) -> Class {
-    Class::of(&FrameNames {
+fn names(frame: &Frame) -> FrameNames<'_> {
+    FrameNames {
         function: frame.symbol.function.as_deref(),
         file: frame.symbol.file.as_deref(),
         module: frame.module.as_ref().map_or("", |module| &*module.path),
         is_foreign: is_foreign(frame.address),
-    })
+    }
+}
+
+pub(super) fn class(frame: &Frame) -> Class {
+    Class::of(&names(frame))
+}
+
+/// What the library of a frame is called, if it is the driver's, the CUDA runtime's or of [`Class::Library`].
+pub(super) fn library(frame: &Frame) -> Option<&'static str> {
+    match class(frame) {
+        Class::Driver => Some("CUDA"),
+        Class::Library => library_of(&names(frame)),
+        _ => None,
+    }
+}
+
+/// A library by its file name, the package that it is in, or the namespace of the function.
+fn library_of(frame: &FrameNames<'_>) -> Option<&'static str> {
+    let find = |table: &'static [(&str, &str)], name: &str| {
+        let mut table = table.iter();
+        table.find_map(|(prefix, library)| name.starts_with(prefix).then_some(*library))
+    };
+    let module = frame.module.rsplit('/').next().unwrap_or_default();
+    let by_module = || find(&LIBRARY_MODULES, module).or_else(|| package(frame.module));
+    match frame.is_foreign {
+        true => package(frame.file.unwrap_or_default()),
+        false => {
+            by_module().or_else(|| find(&LIBRARY_NAMES, bare(frame.function.unwrap_or_default())))
+        }
+    }
+}
+
+/// The longest arguments of a template that are written out.
+const TEMPLATE: usize = 24;
+
+/// The name of a function without its parameters, and a function of C++ without the type that it returns and long arguments of
+/// templates: `at::_ops::mm::call`, `gpu_kernel<…>`.
+pub(super) fn short_name(name: &str) -> String {
+    let name = bare(name);
+    let mut short = String::new();
+    // Where the outermost of the open brackets is.
+    let (mut open, mut depth) = (0, 0_usize);
+    for (index, letter) in name.char_indices() {
+        let is_operator = short.ends_with("operator") || short.ends_with("operator<");
+        match letter {
+            '(' if depth == 0 && index > 0 && !name[index..].starts_with(ANONYMOUS) => break,
+            '<' if !is_operator => {
+                if depth == 0 {
+                    open = index;
+                }
+                depth += 1;
+            }
+            '>' if depth == 1 => {
+                depth = 0;
+                match index - open > TEMPLATE {
+                    true => short.push_str("<…"),
+                    false => short.push_str(&name[open..index]),
+                }
+            }
+            '>' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth == 0 {
+            short.push(letter);
+        }
+    }
+    if depth > 0 {
+        short.push_str(&name[open..]);
+    }
+    short
 }
 
 /// The frame that a call site is named after.
@@ -215,7 +293,7 @@ fn class_of(frame: &FrameNames<'_>) -> Class {
     if frame.is_foreign {
         let file = frame.file.unwrap_or_default();
         return match file {
-            _ if is_in_package(file) => Class::Library,
+            _ if package(file).is_some() => Class::Library,
             // Modules that are part of the interpreter.
             _ if file.starts_with("<frozen ") => Class::Runtime,
             _ => Class::User,
@@ -225,7 +303,8 @@ fn class_of(frame: &FrameNames<'_>) -> Class {
     match () {
         () if starts(&["libcuguard_audit"]) => return Class::Own,
         () if starts(&DRIVER_MODULES) => return Class::Driver,
-        () if starts(&LIBRARY_MODULES) || is_in_package(frame.module) => return Class::Library,
+        () if is_listed(&LIBRARY_MODULES, module) => return Class::Library,
+        () if package(frame.module).is_some() => return Class::Library,
         () if starts(&RUNTIME_MODULES) || is_python(module) => return Class::Runtime,
         () => {}
     }
@@ -234,7 +313,7 @@ fn class_of(frame: &FrameNames<'_>) -> Class {
     let starts = |names: &[&str]| names.iter().any(|prefix| bare.starts_with(prefix));
     if is_cuda_function(bare) {
         Class::Driver
-    } else if starts(&LIBRARY_NAMES) {
+    } else if is_listed(&LIBRARY_NAMES, bare) {
         Class::Library
     } else if starts(&RUNTIME_NAMES) {
         Class::Runtime
@@ -260,14 +339,17 @@ fn is_python(module: &str) -> bool {
     })
 }
 
-/// Whether a file belongs to one of the packages.
-fn is_in_package(file: &str) -> bool {
+fn is_listed(table: &[(&str, &str)], name: &str) -> bool {
+    table.iter().any(|(prefix, _)| name.starts_with(prefix))
+}
+
+/// The package that a file belongs to, as it is called.
+fn package(file: &str) -> Option<&'static str> {
     let folders = ["/site-packages/", "/dist-packages/"];
-    let inside = folders.iter().find_map(|folder| file.split_once(folder));
-    inside.is_some_and(|(_, inside)| {
-        let package = inside.split(['/', '.']).next().unwrap_or_default();
-        PACKAGES.contains(&package)
-    })
+    let (_, inside) = folders.iter().find_map(|folder| file.split_once(folder))?;
+    let package = inside.split(['/', '.']).next().unwrap_or_default();
+    let mut packages = PACKAGES.iter();
+    packages.find_map(|(name, called)| (*name == package).then_some(*called))
 }
 
 /// A function of the CUDA runtime or of the driver, which may be linked into the program.
@@ -276,7 +358,7 @@ fn is_cuda_function(name: &str) -> bool {
         let rest = name.strip_prefix(prefix);
         rest.is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()))
     };
-    let of_static_runtime = ["__cuda", "cudart::", "libcudart_static_"];
+    let of_static_runtime = ["__cuda", "cudart::", "libcudart_static"];
     api("cuda")
         || api("cu")
         || of_static_runtime
@@ -311,7 +393,7 @@ fn bare(name: &str) -> &str {
 mod tests {
     use std::rc::Rc;
 
-    use super::{Class, class};
+    use super::{Class, class, library, short_name};
     use crate::foreign::FOREIGN_FRAME;
     use crate::tests_support::frame;
 
@@ -329,7 +411,7 @@ mod tests {
             ),
             ("/app/a.out", "cudaMalloc", Driver),
             ("/app/a.out", "__cudart812", Driver),
-            ("/app/a.out", "libcudart_static_5382377d5c772c9d", Driver),
+            ("/app/a.out", "libcudart_static", Driver),
             ("/app/a.out", "at::(anonymous namespace)::x(int)", Library),
             ("/app/a.out", "(anonymous namespace)::load(int)", User),
             (
@@ -373,6 +455,55 @@ mod tests {
     }
 
     #[test]
+    fn libraries_have_names() {
+        let torch = "/env/lib/python3.12/site-packages/torch/lib/libshm.so";
+        for (module, function, expected) in [
+            ("/usr/lib/libcuda.so.1", "", Some("CUDA")),
+            ("/app/a.out", "libcudart_static", Some("CUDA")),
+            ("/usr/lib/libcublasLt.so.12", "", Some("cuBLAS")),
+            (torch, "", Some("PyTorch")),
+            (
+                "/app/a.out",
+                "void thrust::fill<int*>(int*)",
+                Some("Thrust"),
+            ),
+            ("/app/a.out", "main", None),
+            ("/lib/libc.so.6", "__libc_start_call_main", None),
+        ] {
+            let found = library(&frame(module, function));
+            assert_eq!(found, expected, "{function} {module}");
+        }
+    }
+
+    #[test]
+    fn short_names() {
+        for (name, expected) in [
+            (
+                "at::_ops::mm::call(at::Tensor const&)",
+                "at::_ops::mm::call",
+            ),
+            ("void k<float, 4>(float*)", "k<float, 4>"),
+            (
+                "void at::gpu_kernel<float, at::func_wrapper_t<float, int> >(int)",
+                "at::gpu_kernel<…>",
+            ),
+            (
+                "at::(anonymous namespace)::create_out(c10::ArrayRef<long>)",
+                "at::(anonymous namespace)::create_out",
+            ),
+            (
+                "std::vector<int>::operator<(int)",
+                "std::vector<int>::operator<",
+            ),
+            ("Linear.forward", "Linear.forward"),
+            ("a<b", "a<b"),
+            ("", ""),
+        ] {
+            assert_eq!(short_name(name), expected, "{name}");
+        }
+    }
+
+    #[test]
     fn a_call_site_is_named_after_the_program_or_who_asked() {
         use Class::{Driver, Library, Runtime, User};
         let at = |frames: &[(Class, Option<&str>)]| Class::origin(frames);
@@ -390,6 +521,10 @@ mod tests {
         assert_eq!(at(&autograd), Some(4));
         assert_eq!(at(&autograd[..4]), Some(1));
         assert_eq!(at(&autograd[..1]), None);
+        let mut backward = autograd.to_vec();
+        let step = "torch::autograd::generated::ReluBackward0::apply(std::vector<at::Tensor>&&)";
+        backward.insert(5, (Library, Some(step)));
+        assert_eq!(at(&backward), Some(5));
         let mut called = autograd.to_vec();
         called.push((User, None));
         assert_eq!(at(&called), Some(6));

@@ -3,10 +3,9 @@
 
 use std::fmt::Write;
 
-use cuguard_registry::Fate;
+use cuguard_registry::{Fate, Origin};
 
 use super::prepare::Prepared;
-use super::tables::first_user;
 use super::text::{line, refusal, rising, who, word};
 use crate::fail_on::FailOn;
 use crate::github::{property, value};
@@ -28,7 +27,8 @@ pub(super) fn render(
         let title = refusal(row.refused);
         let kind = (command(fail_on.oom), title.as_str());
         let diagnosis = Some(row.refused.diagnosis.as_str());
-        annotate(&mut text, prepared, root, kind, &row.frames, diagnosis);
+        let at = (row.refused.origin, row.frames.as_slice());
+        annotate(&mut text, prepared, root, kind, at, diagnosis);
     }
     // Reachable memory is no leak, and annotated only where it fails the run.
     let fates = [(Fate::Lost, true), (Fate::Reachable, fail_on.reachable)];
@@ -44,7 +44,8 @@ pub(super) fn render(
             };
             let title = format!("{} {amount}{from}", word(fate));
             let kind = ("error", title.as_str());
-            annotate(&mut text, prepared, root, kind, &row.frames, None);
+            let at = (row.group.origin, row.frames.as_slice());
+            annotate(&mut text, prepared, root, kind, at, None);
         }
         if rows.len() > max {
             let (groups, all) = (count(rows.len() as u64, "group"), rows.len());
@@ -57,7 +58,8 @@ pub(super) fn render(
     for growing in prepared.growing.iter().take(max) {
         let title = rising(growing);
         let kind = (command(fail_on.growth), title.as_str());
-        annotate(&mut text, prepared, root, kind, &growing.frames, None);
+        let at = (growing.origin, growing.frames.as_slice());
+        annotate(&mut text, prepared, root, kind, at, None);
     }
     let last = format!("cuguard: {}: {}", who(prepared), line(prepared));
     text + &last + &not_shown.concat() + "\n"
@@ -68,7 +70,7 @@ fn annotate(
     prepared: &Prepared<'_>,
     root: Option<&str>,
     (command, title): (&str, &str),
-    frames: &[Frame],
+    (origin, frames): (Origin, &[Frame]),
     more: Option<&str>,
 ) {
     let mut message = title.to_owned();
@@ -83,7 +85,7 @@ fn annotate(
         let _ = write!(message, "\n{}", printable(line));
     }
     let _ = write!(text, "::{command} ");
-    let at = first_user(frames).map(|frame| &frame.symbol);
+    let at = prepared.names.of(origin.stack).map(|frame| &frame.symbol);
     if let Some((file, line)) = at.and_then(|at| Some((at.file.as_deref()?, at.line?))) {
         let file = relative(&prepared.paths.shorten(file), root);
         let _ = write!(text, "file={},line={line},", property(&printable(&file)));

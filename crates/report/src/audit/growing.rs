@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use cuguard_registry::{Amount, CallerSteps, Fate, Rise, SiteHistory};
+use cuguard_registry::{Amount, CallerSteps, Fate, Origin, Rise, SiteHistory};
 
 use super::class::{Class, class, origin};
 use super::process::Process;
-use super::tables::{FrameKey, key_of};
+use super::sites::{FrameKey, key_of};
 use crate::symbols::{Frame, Symbols};
 
 /// A call site that grows.
@@ -21,7 +21,9 @@ pub(super) struct Growing {
     pub(super) to: u64,
     /// From the first block that stayed to the last.
     pub(super) over: Duration,
-    /// The stack trace that grew most.
+    /// The call site that grew most.
+    pub(super) origin: Origin,
+    /// Its stack trace.
     pub(super) frames: Vec<Frame>,
 }
 
@@ -97,6 +99,7 @@ pub(super) fn growing(process: &Process, symbols: &mut Symbols) -> Vec<Growing> 
             from,
             to,
             over: time(rise.last).saturating_sub(time(rise.first)),
+            origin: history.sites[most].origin,
             frames: symbols.frames(history.sites[most].origin.stack, false),
         })
     });

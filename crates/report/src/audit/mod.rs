@@ -11,11 +11,13 @@
 //! [`render`] is the entry point. This folder must not know how addresses are searched for, nor where reports are written.
 
 mod class;
+mod fold;
 mod github;
 mod growing;
 mod json;
 mod prepare;
 mod process;
+mod sites;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -123,7 +125,7 @@ pub fn render(process: &Process, settings: &ReportSettings) -> Rendered {
         };
         // Standard error has the diagnoses already.
         let options = text::Options {
-            max: settings.shown(),
+            max: settings.max,
             coloured,
             diagnoses: to_file,
         };

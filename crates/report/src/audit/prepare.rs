@@ -5,8 +5,10 @@ use std::borrow::Cow;
 use cuguard_registry::{Amount, Fate, Kind, Level};
 
 use super::class::{Class, class};
+use super::fold;
 use super::growing::{self, Growing};
 use super::process::{Process, Refused};
+use super::sites::{SiteNames, key_of};
 use super::tables::{self, PeakTable, Share, memory};
 use crate::paths::Paths;
 use crate::prepare::is_suppressed;
@@ -35,10 +37,13 @@ pub(super) struct Prepared<'a> {
     /// Patterns that matched nothing.
     pub(super) unused: Vec<String>,
     pub(super) by_library: Vec<Share>,
+    pub(super) by_holder: Vec<Share>,
     pub(super) by_frame: Vec<Share>,
     pub(super) growing: Vec<Growing>,
     pub(super) peak: Option<PeakTable>,
     pub(super) refused: Vec<RefusedRow<'a>>,
+    pub(super) names: SiteNames,
+    pub(super) all_frames: bool,
     pub(super) paths: Paths,
 }
 
@@ -60,7 +65,8 @@ impl<'a> Prepared<'a> {
         let suppressions = &settings.suppressions;
         let paths = Paths::new();
         let mut symbols = Symbols::default();
-        symbols.resolve_all(addresses(process));
+        symbols.resolve_all(process.stacks().flatten().copied());
+        let names = SiteNames::new(process, &mut symbols);
         let row = |group| Row {
             group: Cow::Borrowed(group),
             frames: symbols.frames(group.origin.stack, all_frames),
@@ -75,15 +81,7 @@ impl<'a> Prepared<'a> {
         let (hidden, mut rows): (Vec<_>, Vec<_>) = rows
             .into_iter()
             .partition(|row| is_alive(row) && is_suppressed(row, suppressions, &paths));
-        let alive: Vec<Row<'_>> = rows
-            .iter()
-            .filter(|row| is_alive(row))
-            .map(|row| Row {
-                group: row.group.clone(),
-                frames: row.frames.clone(),
-                indirect: Vec::new(),
-            })
-            .collect();
+        let alive: Vec<Row<'_>> = rows.iter().filter(|row| is_alive(row)).map(copy).collect();
         let growing = growing::growing(process, &mut symbols).into_iter();
         // The frames of a call site as they are shown, unless it is suppressed.
         let shown = |frames: Vec<Frame>| {
@@ -106,18 +104,12 @@ impl<'a> Prepared<'a> {
             Some(RefusedRow { refused, frames })
         });
         let refused = refused.collect();
-        let peak = tables::peak(process, &mut symbols);
+        let peak = tables::peak(process, &names);
         for row in &mut rows {
             cut(&mut row.frames, depth, all_frames);
         }
         merge_rows(&mut rows, all_frames);
-        rows.sort_by(|one, other| {
-            let rank = |row: &Row<'_>| {
-                let fate = FATES.iter().position(|fate| *fate == row.group.fate);
-                (fate, !row.group.kind.is_memory())
-            };
-            rank(one).cmp(&rank(other)).then_with(|| one.order(other))
-        });
+        sort(&mut rows);
         Self {
             process,
             rows,
@@ -125,12 +117,28 @@ impl<'a> Prepared<'a> {
             suppressed: hidden.iter().flat_map(Row::amounts).collect(),
             unused: suppressions.unused().map(str::to_owned).collect(),
             by_library: tables::by_library(&alive),
-            by_frame: tables::by_frame(&alive),
+            by_holder: tables::by_holder(&alive),
+            by_frame: tables::by_frame(&alive, &names),
             growing,
             peak,
             refused,
+            names,
+            all_frames,
             paths,
         }
+    }
+
+    /// The rows as text has them: those are one whose shown frames are equal.
+    pub(super) fn folded(&self) -> Vec<Row<'a>> {
+        let mut rows: Vec<Row<'a>> = self.rows.iter().map(copy).collect();
+        if !self.all_frames {
+            for row in &mut rows {
+                fold::mark(&mut row.frames);
+            }
+            merge_rows(&mut rows, false);
+            sort(&mut rows);
+        }
+        rows
     }
 
     /// How many allocations the driver refused for lack of memory.
@@ -140,10 +148,22 @@ impl<'a> Prepared<'a> {
 
     /// The rows of one fate.
     pub(super) fn of(&self, fate: Fate) -> &[Row<'a>] {
-        let is = |row: &Row<'_>| row.group.fate == fate;
-        let start = self.rows.iter().position(is).unwrap_or_default();
-        let rest = &self.rows[start..];
-        &rest[..rest.iter().take_while(|row| is(row)).count()]
+        of(&self.rows, fate)
+    }
+
+    /// Whether all that was alive at the peak of device memory still is.
+    pub(super) fn ends_at_its_peak(&self) -> bool {
+        let Some(peak) = &self.peak else {
+            return false;
+        };
+        let is_there = |share: &Share| {
+            let same = |other: &&Share| {
+                share.frame.as_ref().map(key_of) == other.frame.as_ref().map(key_of)
+            };
+            let now = self.by_frame.iter().find(same);
+            now.is_some_and(|now| now.live.bytes >= share.live.bytes)
+        };
+        peak.shares.iter().all(is_there)
     }
 
     /// How much of one fate there is. Bytes are those of memory.
@@ -170,15 +190,31 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// All addresses whose names a report may need.
-fn addresses(process: &Process) -> impl Iterator<Item = usize> + '_ {
-    let groups = process.groups.iter().map(|group| group.origin.stack);
-    let sites = process.history.sites.iter().map(|site| site.origin.stack);
-    let peak = process.peak.iter().flat_map(|peak| &peak.sites);
-    let peak = peak.map(|(origin, _)| origin.stack);
-    let refused = process.refused.iter().map(|refused| refused.origin.stack);
-    let stacks = groups.chain(sites).chain(peak).chain(refused);
-    stacks.flatten().copied()
+/// Those of one fate, of rows in the order of [`FATES`].
+pub(super) fn of<'r, 'a>(rows: &'r [Row<'a>], fate: Fate) -> &'r [Row<'a>] {
+    let is = |row: &Row<'_>| row.group.fate == fate;
+    let start = rows.iter().position(is).unwrap_or_default();
+    let rest = &rows[start..];
+    &rest[..rest.iter().take_while(|row| is(row)).count()]
+}
+
+fn copy<'a>(row: &Row<'a>) -> Row<'a> {
+    Row {
+        group: row.group.clone(),
+        frames: row.frames.clone(),
+        indirect: Vec::new(),
+    }
+}
+
+/// In the order of [`FATES`], the largest of each first.
+fn sort(rows: &mut [Row<'_>]) {
+    rows.sort_by(|one, other| {
+        let rank = |row: &Row<'_>| {
+            let fate = FATES.iter().position(|fate| *fate == row.group.fate);
+            (fate, !row.group.kind.is_memory())
+        };
+        rank(one).cmp(&rank(other)).then_with(|| one.order(other))
+    });
 }
 
 /// Leaves out frames of these crates and of language runtimes, and those inside of CUDA libraries that have no name. Then

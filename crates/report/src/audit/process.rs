@@ -40,6 +40,18 @@ pub struct Process {
     pub refused: Vec<Refused>,
 }
 
+impl Process {
+    /// All stack traces that a report may name.
+    pub(super) fn stacks(&self) -> impl Iterator<Item = &'static [usize]> + '_ {
+        let groups = self.groups.iter().map(|group| group.origin.stack);
+        let sites = self.history.sites.iter().map(|site| site.origin.stack);
+        let peak = self.peak.iter().flat_map(|peak| &peak.sites);
+        let peak = peak.map(|(origin, _)| origin.stack);
+        let refused = self.refused.iter().map(|refused| refused.origin.stack);
+        groups.chain(sites).chain(peak).chain(refused)
+    }
+}
+
 /// Allocations of one call site that the driver refused for lack of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {

@@ -3,20 +3,22 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::time::Duration;
 
 use cuguard_registry::{Amount, Fate, Kind};
 
-use super::class::{Class, class, origin};
+use super::class::{Class, class};
 use super::process::Process;
+use super::sites::{SiteNames, key_of};
 use crate::rows::Row;
-use crate::symbols::{Frame, Symbols};
+use crate::symbols::Frame;
 
-/// What is alive of one library, or of one frame.
+/// What is alive of one library, of one call site, or from one holder.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Share {
     pub(super) name: String,
-    /// The frame, in the table by frame.
+    /// The frame that a call site is named after.
     pub(super) frame: Option<Frame>,
     /// All that is alive. Bytes are those of memory.
     pub(super) live: Amount,
@@ -36,24 +38,6 @@ pub(super) struct PeakTable {
 pub(super) fn memory(kind: Kind, amount: Amount) -> Amount {
     let bytes = if kind.is_memory() { amount.bytes } else { 0 };
     Amount::new(amount.count, bytes)
-}
-
-/// The first frame outside of the CUDA libraries and allocators; where there is none, that of a library that asked.
-pub(super) fn first_user(frames: &[Frame]) -> Option<&Frame> {
-    origin(frames).map(|index| &frames[index])
-}
-
-/// What a reader sees of a frame: its name, and its line.
-pub(super) type FrameKey = (String, Option<String>, Option<u32>);
-
-pub(super) fn key_of(frame: &Frame) -> FrameKey {
-    let symbol = &frame.symbol;
-    (frame.name().into_owned(), symbol.file.clone(), symbol.line)
-}
-
-/// That of the first frame outside of the CUDA libraries.
-fn frame_key(frames: &[Frame]) -> FrameKey {
-    first_user(frames).map_or_else(|| ("unknown".to_owned(), None, None), key_of)
 }
 
 /// The library that a stack belongs to: that of the innermost frame outside of the driver and the CUDA runtime.
@@ -82,16 +66,14 @@ fn sort(shares: &mut [Share]) {
 }
 
 /// Shares of rows, by a key.
-fn shares<K: std::hash::Hash + Eq>(
-    rows: &[Row<'_>],
-    key: impl Fn(&[Frame]) -> K,
-    share: impl Fn(&[Frame]) -> Share,
+fn shares<'r, 'a: 'r, K: Hash + Eq>(
+    rows: impl IntoIterator<Item = &'r Row<'a>>,
+    key: impl Fn(&'r Row<'a>) -> K,
+    share: impl Fn(&'r Row<'a>) -> Share,
 ) -> Vec<Share> {
     let mut found: HashMap<K, Share> = HashMap::new();
     for row in rows {
-        let share = found
-            .entry(key(&row.frames))
-            .or_insert_with(|| share(&row.frames));
+        let share = found.entry(key(row)).or_insert_with(|| share(row));
         let amount = memory(row.group.kind, row.group.amount);
         share.live += amount;
         if row.group.fate == Fate::Lost {
@@ -103,36 +85,53 @@ fn shares<K: std::hash::Hash + Eq>(
     shares
 }
 
-/// What is alive by library.
-pub(super) fn by_library(rows: &[Row<'_>]) -> Vec<Share> {
-    shares(rows, library, |frames| Share {
-        name: library(frames),
-        ..Share::default()
-    })
-}
-
-fn share_of_frame(frames: &[Frame]) -> Share {
+fn named(name: String) -> Share {
     Share {
-        name: frame_key(frames).0,
-        frame: first_user(frames).cloned(),
+        name,
         ..Share::default()
     }
 }
 
-/// What is alive by the first frame outside of the CUDA libraries and allocators.
-pub(super) fn by_frame(rows: &[Row<'_>]) -> Vec<Share> {
-    shares(rows, frame_key, share_of_frame)
+fn of_frame(frame: Option<&Frame>) -> Share {
+    let name = frame.map_or_else(|| "unknown".into(), Frame::name);
+    Share {
+        frame: frame.cloned(),
+        ..named(name.into_owned())
+    }
 }
 
-/// What was alive at the peak, by the first frame outside of the CUDA libraries.
-pub(super) fn peak(process: &Process, symbols: &mut Symbols) -> Option<PeakTable> {
+/// What is alive by library.
+pub(super) fn by_library(rows: &[Row<'_>]) -> Vec<Share> {
+    let name = |row: &Row<'_>| library(&row.frames);
+    shares(rows, name, |row| named(name(row)))
+}
+
+/// What is reachable by the place that holds its address.
+pub(super) fn by_holder(rows: &[Row<'_>]) -> Vec<Share> {
+    let reachable = rows.iter().filter(|row| row.group.fate == Fate::Reachable);
+    let name = |row: &Row<'_>| row.group.holder.unwrap_or("an unknown place").to_owned();
+    shares(reachable, name, |row| named(name(row)))
+}
+
+/// What is alive by call site.
+pub(super) fn by_frame(rows: &[Row<'_>], names: &SiteNames) -> Vec<Share> {
+    let frame = |row: &Row<'_>| names.of(row.group.origin.stack);
+    shares(
+        rows,
+        |row| frame(row).map(key_of),
+        |row| of_frame(frame(row)),
+    )
+}
+
+/// What was alive at the peak, by call site.
+pub(super) fn peak(process: &Process, names: &SiteNames) -> Option<PeakTable> {
     let peak = process.peak.as_ref()?;
-    let mut found: HashMap<FrameKey, Share> = HashMap::new();
+    let mut found: HashMap<_, Share> = HashMap::new();
     for (origin, amount) in &peak.sites {
-        let frames = symbols.frames(origin.stack, false);
+        let frame = names.of(origin.stack);
         let share = found
-            .entry(frame_key(&frames))
-            .or_insert_with(|| share_of_frame(&frames));
+            .entry(frame.map(key_of))
+            .or_insert_with(|| of_frame(frame));
         share.live += *amount;
     }
     let mut shares: Vec<Share> = found.into_values().collect();

@@ -153,6 +153,11 @@ fn the_whole_text() {
 cuguard: process 4711 (python train.py): lost 8 MiB in 2 allocations and 1 stream; reachable 3 GiB in 12 allocations and 1 reserved address range; destroyed with their context 2 events; freed after their context was destroyed 100 B in 1 allocation; 1 call site growing; 3 allocations refused for lack of memory
   100 resources allocated, ran for 32.4 s, ended by exit
 
+where to look:
+  refused  2 GiB                     load  /nowhere/model.py:10
+  lost     8 MiB in 2 allocations    train  /nowhere/train.py:20, and 1 more group
+  growing  31 MiB in 31 allocations  train  /nowhere/train.py:20
+
 refused 3 allocations of device memory for lack of memory, the largest of 2 GiB, by cuMemAlloc_v2
     load      /nowhere/model.py:10
     <module>  /nowhere/train.py:30
@@ -167,11 +172,15 @@ lost 1 stream
     train     /nowhere/train.py:20
     <module>  /nowhere/train.py:30
 
+growing by 31 MiB in 31 allocations over 30.0 s
+    train     /nowhere/train.py:20
+    <module>  /nowhere/train.py:30
+
 reachable 3 GiB in 12 allocations of device memory, from global `cache` in libfoo.so
   thread main, allocated 1.5 s ago, 0x7f00
-    empty     /x/site-packages/torch/nn/x.py:40
     load      /nowhere/model.py:10
     <module>  /nowhere/train.py:30
+    … empty (PyTorch)
 
 reachable 1 reserved address range of 1 TiB
   thread main, allocated 1.5 s ago, 0x7f00
@@ -186,22 +195,16 @@ freed after their context was destroyed 100 B in 1 allocation of device memory
   thread main, allocated 1.5 s ago, 0x7f00
     <module>  /nowhere/train.py:30
 
+by call site:
+  3 GiB in 13                  load  /nowhere/model.py:10
+  8 MiB in 3, lost 8 MiB in 3  train  /nowhere/train.py:20
+
 by library:
   3 GiB in 12                  x.py
   8 MiB in 3, lost 8 MiB in 3  train.py
   1 resource                   model.py
 
-by first frame outside the CUDA libraries and allocators:
-  3 GiB in 13                  load  /nowhere/model.py:10
-  8 MiB in 3, lost 8 MiB in 3  train  /nowhere/train.py:20
-
-growing by 31 MiB in 31 allocations over 30.0 s
-    train     /nowhere/train.py:20
-    <module>  /nowhere/train.py:30
-
-at the peak, 3.01 GiB of device memory after 12.3 s (within 2 %):
-  3 GiB in 12  load  /nowhere/model.py:10
-  8 MiB in 2   train  /nowhere/train.py:20
+at the peak, 3.01 GiB of device memory after 12.3 s (within 2 %): all of it is still alive
 
 not recorded, and may allocate: cuFooAlloc (3 calls) and cuBarCreate (1 call)
 searched 987 MiB of the process in 420 ms
@@ -212,6 +215,89 @@ searched 987 MiB of the process in 420 ms
     assert_eq!(report.destroyed, Amount::new(2, 0));
     assert_eq!((report.growing, report.refused), (1, 3));
     assert!(report.json.is_empty() && report.github.is_empty());
+}
+
+/// Frames of libraries are counted in one line, so that groups that differ in them alone are one.
+#[test]
+fn groups_that_differ_in_frames_of_libraries_are_one() {
+    let process = Process {
+        groups: vec![
+            group(Fate::Lost, Kind::Device, (1, 10), &[TORCH, LOAD, MAIN]),
+            group(Fate::Lost, Kind::Device, (2, 30), &[LOAD, TORCH, MAIN]),
+        ],
+        ..Process::default()
+    };
+    let text = with("1,colour=never", &process).text;
+    assert!(text.contains("lost 40 B in 3 allocations"), "{text}");
+    assert_eq!(text.matches("… empty (PyTorch)").count(), 1, "{text}");
+    let all = with("1,frames=all,colour=never", &process).text;
+    assert_eq!(all.matches("\nlost ").count(), 2, "{all}");
+    assert!(!all.contains('…'), "{all}");
+    assert!(
+        all.contains("    empty     /x/site-packages/torch/nn/x.py:40\n"),
+        "{all}"
+    );
+}
+
+/// Of what is reachable, more than a few groups are in tables.
+#[test]
+fn many_reachable_groups_are_in_tables() {
+    let stacks: [&[usize]; 4] = [&[TRAIN, MAIN], &[LOAD, MAIN], &[MAIN], &[TORCH, LOAD]];
+    let groups = stacks.map(|stack| {
+        let mut group = group(Fate::Reachable, Kind::Device, (1, 10), stack);
+        group.holder = Some("the heap");
+        group
+    });
+    let mut process = Process {
+        groups: groups.into(),
+        ..Process::default()
+    };
+    let text = with("1,colour=never", &process).text;
+    let expected = "
+… 4 groups of what is reachable in the tables below; max=4 shows each
+
+by call site:
+  20 B in 2  load  /nowhere/model.py:10
+  10 B in 1  <module>  /nowhere/train.py:30
+  10 B in 1  train  /nowhere/train.py:20
+";
+    assert!(text.contains(expected), "{text}");
+    let from = "\nreachable from:\n  40 B in 4  the heap\n";
+    assert!(text.contains(from), "{text}");
+    for words in ["1,max=4", "1,frames=all"] {
+        let text = with(words, &process).text;
+        assert_eq!(text.matches("\nreachable 10 B").count(), 4, "{text}");
+        assert!(!text.contains("reachable from:"), "{text}");
+    }
+    process.groups.pop();
+    let text = with("1,colour=never", &process).text;
+    assert_eq!(text.matches("\nreachable 10 B").count(), 3, "{text}");
+    assert!(!text.contains("by call site"), "{text}");
+}
+
+/// A function through which all allocations go tells nothing: its callers do.
+#[test]
+fn an_allocation_helper_is_looked_through() {
+    let stacks: [&[usize]; 4] = [&[EVIL, TRAIN, MAIN], &[EVIL, LOAD], &[EVIL, MAIN], &[TRAIN]];
+    let groups = stacks.map(|stack| group(Fate::Lost, Kind::Device, (1, 10), stack));
+    let process = Process {
+        groups: groups.into(),
+        ..Process::default()
+    };
+    let value = read(with("json", &process).json.trim_end());
+    let rows = value["by_frame"].as_array().unwrap().iter();
+    let names: Vec<_> = rows.map(|row| row["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["train", "<module>", "load"]);
+    let github = with("github", &process).github;
+    let annotated: Vec<_> = github
+        .lines()
+        .filter(|line| line.starts_with("::"))
+        .collect();
+    assert_eq!(annotated.len(), 4, "{github}");
+    for line in annotated {
+        let at_caller = ["model.py,line=10", "train.py,line=20", "train.py,line=30"];
+        assert!(at_caller.iter().any(|at| line.contains(at)), "{line}");
+    }
 }
 
 #[test]
@@ -524,8 +610,8 @@ fn call_sites_alone() {
     let expected = "\
 lost 40 B in 3 allocations of device memory
   thread main, allocated 1.5 s ago, 0x7f00
-    empty  /x/site-packages/torch/nn/x.py:40
-    load   /nowhere/model.py:10
+    load  /nowhere/model.py:10
+    … empty (PyTorch)
 ";
     assert!(text.ends_with(expected), "{text}");
 }

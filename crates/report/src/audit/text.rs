@@ -2,20 +2,32 @@
 
 use std::fmt::Write;
 
-use cuguard_registry::{Fate, Group};
+use cuguard_registry::{Amount, Fate, Group, Origin};
 
+use super::class::{Class, class, short_name};
+use super::fold;
 use super::growing::Growing;
-use super::prepare::{FATES, Prepared};
+use super::prepare::{FATES, Prepared, of};
 use super::process::{DUMP, Refused};
 use super::tables::Share;
 use crate::phrase::{count, list, list_some, printable, short_command, streams};
 use crate::rows::Row;
+use crate::settings::GROUPS;
 use crate::size::ByteSize;
 use crate::symbols::Frame;
 use crate::words::{LISTED, age, amount_of, description, in_columns, some, sum};
 
 /// How many rows a table has at most.
 const TABLE: usize = 10;
+
+/// The same for a table that is only looked at after the first.
+const SHORT_TABLE: usize = 5;
+
+/// Up to so many groups of what is no finding are shown, each with its stack trace. More of them are in tables.
+const FEW: usize = 3;
+
+/// The longest name of a function that has its parameters.
+const LONGEST: usize = 80;
 
 /// How many suppressions that matched nothing are listed.
 const UNUSED: usize = 8;
@@ -107,19 +119,25 @@ pub(super) fn refusal(refused: &Refused) -> String {
 
 /// `growing by 31 MiB in 31 allocations over 31.0 s`.
 pub(super) fn rising(growing: &Growing) -> String {
+    let amount = Amount::new(growing.rise.blocks, growing.bytes());
     format!(
-        "growing by {} in {} over {}",
-        ByteSize(growing.bytes()),
-        count(growing.rise.blocks, "allocation"),
+        "growing by {} over {}",
+        in_allocations(amount),
         age(growing.over)
     )
+}
+
+/// `31 MiB in 31 allocations`.
+fn in_allocations(amount: Amount) -> String {
+    let allocations = count(amount.count, "allocation");
+    format!("{} in {allocations}", ByteSize(amount.bytes))
 }
 
 /// How a report is written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
-    /// How many groups of each fate are shown.
-    pub(super) max: usize,
+    /// How many groups of each fate are shown, where the settings say it.
+    pub(super) max: Option<usize>,
     pub(super) coloured: bool,
     /// Whether the diagnoses of refused allocations are in it.
     pub(super) diagnoses: bool,
@@ -127,45 +145,62 @@ pub(super) struct Options {
 
 /// The whole report, with a line break at its end.
 pub(super) fn render(prepared: &Prepared<'_>, options: Options) -> String {
+    let rows = prepared.folded();
     let mut page = Page {
         text: String::new(),
         prepared,
-        max: options.max,
-        coloured: options.coloured,
-        diagnoses: options.diagnoses,
+        rows: &rows,
+        options,
     };
     page.header();
+    page.where_to_look();
     page.refused();
-    for fate in FATES {
-        page.rows(fate);
+    page.fate(Fate::Lost);
+    page.growing();
+    for fate in FATES.into_iter().filter(|fate| *fate != Fate::Lost) {
+        page.fate(fate);
     }
     page.tables();
-    page.growing();
     page.peak();
     page.footer();
     page.text
 }
 
-struct Page<'a> {
+struct Page<'r, 'a> {
     text: String,
-    prepared: &'a Prepared<'a>,
-    max: usize,
-    coloured: bool,
-    diagnoses: bool,
+    prepared: &'r Prepared<'a>,
+    /// As [`Prepared::folded`].
+    rows: &'r [Row<'a>],
+    options: Options,
 }
 
-impl Page<'_> {
+impl Page<'_, '_> {
     fn line(&mut self, text: impl AsRef<str>) {
         self.text.push_str(text.as_ref());
         self.text.push('\n');
     }
 
     fn paint(&self, tone: Tone, text: &str) -> String {
-        if !self.coloured {
+        if !self.options.coloured {
             return text.to_owned();
         }
         let bold = if matches!(tone, Tone::Bad) { "1;" } else { "" };
         format!("\x1b[{bold}{}m{text}\x1b[0m", tone as u8)
+    }
+
+    /// How many groups of each fate are shown.
+    fn max(&self) -> usize {
+        self.options.max.unwrap_or(GROUPS)
+    }
+
+    /// Whether each group is shown of what is no finding. Otherwise, there are tables of them.
+    fn is_listed(&self, fate: Fate) -> bool {
+        let is_wanted = self.options.max.is_some() || self.prepared.all_frames;
+        is_wanted || self.of(fate).len() <= FEW
+    }
+
+    fn of(&self, fate: Fate) -> &[Row<'_>] {
+        of(self.rows, fate)
     }
 
     fn header(&mut self) {
@@ -205,25 +240,73 @@ impl Page<'_> {
         }
     }
 
+    /// The largest of each kind of findings, where there are several kinds.
+    fn where_to_look(&mut self) {
+        let prepared = self.prepared;
+        let (refused, growing) = (&prepared.refused, &prepared.growing);
+        let lost = of(self.rows, Fate::Lost);
+        let kinds = [refused.is_empty(), lost.is_empty(), growing.is_empty()];
+        if kinds.iter().filter(|is_empty| !**is_empty).count() < 2 {
+            return;
+        }
+        let mut rows = Vec::new();
+        let mut add = |word: &str, what: String, origin: Origin, all: usize| {
+            let (name, location) = match prepared.names.of(origin.stack) {
+                Some(frame) => self.frame(frame),
+                None => ("an unknown call site".to_owned(), String::new()),
+            };
+            let more = match all - 1 {
+                0 => String::new(),
+                more => format!(", and {}", count(more as u64, "more group")),
+            };
+            rows.push((
+                format!("  {word:<7}  {what}"),
+                format!("{name}  {location}{more}"),
+            ));
+        };
+        if let Some(row) = refused.first() {
+            let size = row.refused.largest.map(|bytes| ByteSize(bytes).to_string());
+            let what = size.unwrap_or_else(|| "memory".to_owned());
+            add("refused", what, row.refused.origin, refused.len());
+        }
+        if let Some(row) = lost.first() {
+            let what = match row.group.kind.is_memory() {
+                true => in_allocations(row.group.amount),
+                false => what(&row.group),
+            };
+            add("lost", what, row.group.origin, lost.len());
+        }
+        if let Some(row) = growing.first() {
+            let what = in_allocations(Amount::new(row.rise.blocks, row.bytes()));
+            add("growing", what, row.origin, growing.len());
+        }
+        let title = self.paint(Tone::Strong, "where to look:");
+        self.line("");
+        self.line(title);
+        for line in in_columns(&rows, str::to_owned) {
+            self.line(line.trim_end());
+        }
+    }
+
     fn refused(&mut self) {
         let prepared = self.prepared;
-        for row in prepared.refused.iter().take(self.max) {
+        for row in prepared.refused.iter().take(self.max()) {
             let what = self.paint(Tone::Bad, &refusal(row.refused));
             let function = printable(&row.refused.function).into_owned();
             self.line("");
             self.line(format!("{what}, by {function}"));
-            self.frames(&row.frames);
-            if self.diagnoses {
+            self.folded(&row.frames);
+            if self.options.diagnoses {
                 for line in row.refused.diagnosis.lines() {
                     self.line(format!("  | {}", printable(line)).trim_end());
                 }
             }
         }
-        if prepared.refused.len() > self.max {
+        if prepared.refused.len() > self.max() {
             let all = prepared.refused.len();
             let few = format!(
                 "… {} of {} shown that the driver refused memory; max={all} shows all",
-                self.max,
+                self.max(),
                 count(all as u64, "call site")
             );
             let few = self.paint(Tone::Quiet, &few);
@@ -232,13 +315,24 @@ impl Page<'_> {
         }
     }
 
-    fn rows(&mut self, fate: Fate) {
-        let rows = self.prepared.of(fate);
-        for row in rows.iter().take(self.max) {
+    fn fate(&mut self, fate: Fate) {
+        let rows = of(self.rows, fate);
+        let is_finding = match fate {
+            Fate::Lost | Fate::FreedLate => true,
+            Fate::Unclassified => !is_unsearched(self.prepared),
+            Fate::Reachable | Fate::DestroyedWithContext => false,
+        };
+        let is_in_tables = fate != Fate::DestroyedWithContext;
+        let shown = match is_finding || self.is_listed(fate) {
+            true => self.max(),
+            false if is_in_tables => 0,
+            false => FEW,
+        };
+        for row in rows.iter().take(shown) {
             self.line("");
             self.row(fate, row);
         }
-        if rows.len() > self.max {
+        if rows.len() > shown {
             let (groups, all) = (count(rows.len() as u64, "group"), rows.len());
             let of_what = match fate {
                 Fate::Lost => "lost",
@@ -246,10 +340,14 @@ impl Page<'_> {
                 Fate::Unclassified => "alive",
                 Fate::DestroyedWithContext | Fate::FreedLate => "destroyed",
             };
-            let few = format!(
-                "… {} of {groups} shown of what is {of_what}; max={all} shows all",
-                self.max
-            );
+            let few = match shown {
+                0 => format!(
+                    "… {groups} of what is {of_what} in the tables below; max={all} shows each"
+                ),
+                shown => {
+                    format!("… {shown} of {groups} shown of what is {of_what}; max={all} shows all")
+                }
+            };
             let few = self.paint(Tone::Quiet, &few);
             self.line("");
             self.line(few);
@@ -297,19 +395,34 @@ impl Page<'_> {
         self.line(format!("  {}", parts.join(", ")));
     }
 
+    /// The frames of a stack trace that is not marked yet.
+    fn folded(&mut self, frames: &[Frame]) {
+        let mut frames = frames.to_vec();
+        if !self.prepared.all_frames {
+            fold::mark(&mut frames);
+        }
+        self.frames(&frames);
+    }
+
+    /// The marked frames, and how many others there are.
     fn frames(&mut self, frames: &[Frame]) {
         if frames.is_empty() {
             return self.line("    at an unknown call site");
         }
-        let rows: Vec<_> = frames.iter().map(|frame| self.frame(frame)).collect();
+        let shown = frames.iter().filter(|frame| frame.in_app);
+        let rows: Vec<_> = shown.map(|frame| self.frame(frame)).collect();
         for line in in_columns(&rows, |location| self.paint(Tone::Quiet, location)) {
             self.line(format!("    {line}"));
+        }
+        if let Some(hidden) = fold::hidden(frames) {
+            let hidden = self.paint(Tone::Quiet, &printable(&hidden));
+            self.line(format!("    {hidden}"));
         }
     }
 
     /// The name of a frame, and its line; without one the module.
     fn frame(&self, frame: &Frame) -> (String, String) {
-        let name = printable(&frame.name()).into_owned();
+        let name = self.name(frame);
         let symbol = &frame.symbol;
         let location = match (&symbol.file, symbol.line, &frame.module) {
             (Some(file), Some(line), _) => format!("{}:{line}", self.prepared.paths.shorten(file)),
@@ -320,42 +433,55 @@ impl Page<'_> {
         (name, printable(&location).into_owned())
     }
 
+    /// The name of a function; of a library, and where it is long, without parameters.
+    fn name(&self, frame: &Frame) -> String {
+        let name = frame.name();
+        let is_short = name.len() <= LONGEST && class(frame) == Class::User;
+        match is_short || self.prepared.all_frames {
+            true => printable(&name).into_owned(),
+            false => printable(&short_name(&name)).into_owned(),
+        }
+    }
+
+    /// Where there are more groups than a reader looks through.
     fn tables(&mut self) {
         let prepared = self.prepared;
-        self.table("by library", &prepared.by_library);
-        self.table(
-            "by first frame outside the CUDA libraries and allocators",
-            &prepared.by_frame,
-        );
-    }
-
-    fn table(&mut self, title: &str, shares: &[Share]) {
-        // One row says no more than the sum.
-        if shares.len() < 2 {
+        let alive = [Fate::Lost, Fate::Unclassified, Fate::Reachable];
+        if alive.iter().map(|fate| self.of(*fate).len()).sum::<usize>() <= FEW {
             return;
         }
-        let title = self.paint(Tone::Strong, &format!("{title}:"));
-        self.line("");
-        self.line(title);
-        self.shares(shares);
+        self.table("by call site", &prepared.by_frame, TABLE);
+        self.table("by library", &prepared.by_library, SHORT_TABLE);
+        if !self.is_listed(Fate::Reachable) {
+            self.shares("reachable from:", &prepared.by_holder, SHORT_TABLE);
+        }
     }
 
-    fn shares(&mut self, shares: &[Share]) {
-        let amounts: Vec<_> = shares.iter().take(TABLE).map(share_amount).collect();
+    fn table(&mut self, title: &str, shares: &[Share], most: usize) {
+        // One row says no more than the sum.
+        if shares.len() >= 2 {
+            self.shares(&format!("{title}:"), shares, most);
+        }
+    }
+
+    fn shares(&mut self, title: &str, shares: &[Share], most: usize) {
+        let title = self.paint(Tone::Strong, title);
+        self.line("");
+        self.line(title);
+        let amounts: Vec<_> = shares.iter().take(most).map(share_amount).collect();
         let widths = amounts.iter().map(|amount| amount.chars().count());
         let width = widths.max().unwrap_or_default();
         for (share, amount) in shares.iter().zip(&amounts) {
-            let location = match &share.frame {
-                Some(frame) => self.frame(frame).1,
-                None => String::new(),
+            let (name, location) = match &share.frame {
+                Some(frame) => self.frame(frame),
+                None => (printable(&share.name).into_owned(), String::new()),
             };
-            let name = printable(&share.name);
             let row = format!("  {amount:<width$}  {name}  {location}");
             self.line(row.trim_end());
         }
-        if shares.len() > TABLE {
-            let rest = shares[TABLE..].iter().map(|share| share.live).sum();
-            let more = count((shares.len() - TABLE) as u64, "more row");
+        if shares.len() > most {
+            let rest = shares[most..].iter().map(|share| share.live).sum();
+            let more = count((shares.len() - most) as u64, "more row");
             let rest = Share {
                 live: rest,
                 ..Share::default()
@@ -366,13 +492,13 @@ impl Page<'_> {
 
     fn growing(&mut self) {
         let prepared = self.prepared;
-        for growing in prepared.growing.iter().take(self.max) {
+        for growing in prepared.growing.iter().take(self.max()) {
             let what = rising(growing);
             let (word, what) = what.split_once(' ').unwrap_or_default();
             let word = self.paint(Tone::Notice, word);
             self.line("");
             self.line(format!("{word} {what}"));
-            self.frames(&growing.frames);
+            self.folded(&growing.frames);
         }
     }
 
@@ -381,14 +507,18 @@ impl Page<'_> {
             return;
         };
         let title = format!(
-            "at the peak, {} of device memory after {} (within 2 %):",
+            "at the peak, {} of device memory after {} (within 2 %)",
             ByteSize(peak.bytes),
             age(peak.time)
         );
-        let title = self.paint(Tone::Strong, &title);
-        self.line("");
-        self.line(title);
-        self.shares(&peak.shares);
+        match self.prepared.ends_at_its_peak() {
+            true => {
+                let title = self.paint(Tone::Strong, &title);
+                self.line("");
+                self.line(format!("{title}: all of it is still alive"));
+            }
+            false => self.shares(&format!("{title}:"), &peak.shares, SHORT_TABLE),
+        }
     }
 
     fn footer(&mut self) {

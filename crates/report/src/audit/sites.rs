@@ -1,0 +1,79 @@
+//! Which frame each call site of a report is named after.
+
+use std::collections::HashMap;
+
+use cuguard_registry::naming_frames;
+
+use super::class::{Class, class, origin};
+use super::process::Process;
+use crate::symbols::{Frame, Symbols};
+
+/// What a reader sees of a frame: its name, and its line.
+pub(super) type FrameKey = (String, Option<String>, Option<u32>);
+
+pub(super) fn key_of(frame: &Frame) -> FrameKey {
+    let symbol = &frame.symbol;
+    (frame.name().into_owned(), symbol.file.clone(), symbol.line)
+}
+
+/// The frames that stack traces are named after: of the program the innermost that is no allocation helper; without one, that of the
+/// library that asked for memory.
+#[derive(Debug, Default)]
+pub(super) struct SiteNames {
+    by_stack: HashMap<&'static [usize], Frame>,
+}
+
+impl SiteNames {
+    /// Of all that a report is about, so that a call site has one name throughout.
+    pub(super) fn new(process: &Process, symbols: &mut Symbols) -> Self {
+        let mut stacks: Vec<&'static [usize]> = process.stacks().collect();
+        stacks.sort_unstable();
+        stacks.dedup();
+        let frames: Vec<_> = stacks
+            .iter()
+            .map(|stack| symbols.frames(stack, false))
+            .collect();
+        let users: Vec<Vec<&Frame>> = frames
+            .iter()
+            .map(|frames| {
+                frames
+                    .iter()
+                    .filter(|frame| class(frame) == Class::User)
+                    .collect()
+            })
+            .collect();
+        let keys: Vec<Vec<_>> = users
+            .iter()
+            .map(|users| users.iter().map(|frame| function_and_line(frame)).collect())
+            .collect();
+        let names = naming_frames(&keys);
+        let named = stacks.into_iter().enumerate().filter_map(|(index, stack)| {
+            let user = users[index].get(names[index]).copied();
+            let frame = user.or_else(|| frames[index].get(origin(&frames[index])?))?;
+            Some((stack, frame.clone()))
+        });
+        Self {
+            by_stack: named.collect(),
+        }
+    }
+
+    /// The frame that a call site is named after, where it has any.
+    pub(super) fn of(&self, stack: &[usize]) -> Option<&Frame> {
+        self.by_stack.get(stack)
+    }
+}
+
+/// Of two functions with one name in different files each is one of its own.
+fn function_and_line(frame: &Frame) -> ((String, Option<&str>), (Option<u32>, usize)) {
+    let (symbol, name) = (&frame.symbol, frame.name());
+    // Without lines, two calls are told apart by their addresses.
+    let address = if symbol.line.is_some() {
+        0
+    } else {
+        frame.address
+    };
+    (
+        (name.into_owned(), symbol.file.as_deref()),
+        (symbol.line, address),
+    )
+}
