@@ -72,8 +72,14 @@ const SHAPES: &[(&str, &str)] = &[
         "thread-local",
         "reachable: thread-local `slot` in shapes, the main thread",
     ),
-    ("heap", "reachable: the heap"),
-    ("large block", "reachable: the heap"),
+    (
+        "heap",
+        "reachable: global `list` in shapes → heap block of 24 B",
+    ),
+    (
+        "large block",
+        "reachable: global `list` in shapes → heap block of 1.00 MiB",
+    ),
     ("anonymous mapping", "reachable: the heap"),
     ("shared memory", "reachable: mapping /memfd:table (deleted)"),
     ("stack", "reachable: the stack of the main thread"),
@@ -100,7 +106,10 @@ const SHAPES: &[(&str, &str)] = &[
     ),
     // Not found; its registers are not known.
     ("dead frame of a thread that blocks signals", "alive"),
-    ("heap of a thread", "reachable: the heap"),
+    (
+        "heap of a thread",
+        "lost: only in a lost heap block of 40 B",
+    ),
     ("freed in the heap of a thread", "lost"),
     (
         "in a child",
@@ -136,6 +145,93 @@ fn shapes_of_c_programs() {
 }
 
 /// Memory, variables, thread-local variables and stacks of the driver's libraries are left out.
+/// Which blocks of the heap the program can reach decides over what is in them.
+const IN_BLOCKS: &[(&str, &str)] = &[
+    ("lost node", "lost: only in a lost heap block of 24 B"),
+    ("lost list", "lost: only in a lost heap block of 24 B"),
+    ("lost ring", "lost: only in a lost heap block of 24 B"),
+    ("lost table", "lost: only in a lost heap block of 24 B"),
+    (
+        "lost large table",
+        "lost: only in a lost heap block of 24 B",
+    ),
+    ("lost object", "lost: only in a lost `Model` object of 24 B"),
+    (
+        "list",
+        "reachable: global `head` in blocks → heap block of 24 B",
+    ),
+    (
+        "long list",
+        "reachable: global `head` in blocks → heap block of 24 B",
+    ),
+    (
+        "both",
+        "reachable: global `head` in blocks → heap block of 24 B",
+    ),
+    (
+        "object",
+        "reachable: global `model` in blocks → `Model` object of 24 B",
+    ),
+    (
+        "object in a table",
+        "reachable: global `table` in blocks → heap block of 648 B → `Model` object of 24 B",
+    ),
+    (
+        "inside",
+        "reachable: global `numbers` in blocks → heap block of 7.82 KiB",
+    ),
+    (
+        "behind the end",
+        "reachable: global `numbers` in blocks → heap block of 408 B",
+    ),
+    (
+        "counted from one",
+        "reachable: global `numbers` in blocks → heap block of 408 B",
+    ),
+    (
+        "tagged",
+        "reachable: global `edge` in blocks → heap block of 24 B",
+    ),
+    (
+        "stack",
+        "reachable: the stack of the main thread → heap block of 24 B",
+    ),
+    (
+        "anonymous mapping",
+        "reachable: an anonymous mapping → heap block of 24 B",
+    ),
+    (
+        "stack of a thread",
+        "reachable: thread-local storage, thread % (blocks) → heap block of 24 B",
+    ),
+    (
+        "thread-local of a thread",
+        "reachable: thread-local `slot` in blocks, thread % (blocks) → heap block of 24 B",
+    ),
+    // The driver will call back with it.
+    ("callback", "reachable: the driver → heap block of 24 B"),
+];
+
+#[test]
+fn shapes_of_blocks_of_the_heap() {
+    let folder = simulated_driver_folder();
+    let program = folder.join("blocks");
+    for optimisation in ["-O0", "-O2"] {
+        let compiled = Command::new("c++")
+            .args([optimisation, "-g", "-pthread", "-o"])
+            .args([&program, &programs().join("search_blocks.cpp")])
+            .arg("-L")
+            .arg(folder.path())
+            .args(["-l:libcuda.so.1", "-ldl"])
+            .output();
+        let Ok(compiled) = compiled else {
+            return not_run(Requirement::CxxCompiler, "");
+        };
+        assert_success(&compiled);
+        check(&program, &[], &folder, IN_BLOCKS);
+    }
+}
+
 #[test]
 fn what_only_the_driver_holds_is_lost() {
     let folder = simulated_driver_folder();
@@ -173,7 +269,7 @@ fn what_only_the_driver_holds_is_lost() {
                 "thread-local",
                 "reachable: thread-local `thread_local_variable` in libplain.so, the main thread",
             ),
-            ("heap", "reachable: the heap"),
+            ("heap", "lost: only in a lost heap block of 72 B"),
             ("thread", "reachable: the stack of thread % (plain)"),
         ],
     );
@@ -204,7 +300,10 @@ fn shapes_of_a_rust_program() {
                 "static",
                 "reachable: global `search_static::CACHE` in holder",
             ),
-            ("vector", "reachable: the heap"),
+            (
+                "vector",
+                "reachable: global `search_static::TABLE` in holder → heap block of 40 B",
+            ),
             ("dropped vector", "lost"),
         ],
     );

@@ -29,6 +29,7 @@ pub(crate) mod host;
 pub(crate) mod imported;
 pub(crate) mod init;
 pub(crate) mod module;
+pub(crate) mod part;
 pub(crate) mod stream_ordered;
 pub(crate) mod synchronize;
 pub(crate) mod virtual_memory;
@@ -271,7 +272,8 @@ macro_rules! handles {
 }
 
 handles! {
-    CUarray CUevent CUexternalMemory CUgraph CUgraphExec CUlibrary CUmemoryPool CUmipmappedArray CUmodule CUstream
+    CUarray CUevent CUexternalMemory CUfunction CUgraph CUgraphExec CUkernel CUlibrary CUmemoryPool CUmipmappedArray CUmodule
+    CUstream
 }
 
 #[cfg(test)]

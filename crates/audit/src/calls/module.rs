@@ -5,7 +5,40 @@ use std::ffi::{c_char, c_void};
 use cuguard_registry::Kind;
 use cuguard_sys::*;
 
-use super::{Call, New};
+use super::{Address, Call, New, is_freed};
+use crate::state::parts;
+
+/// After a call that loads.
+///
+/// # Safety
+///
+/// `out` is null or what the driver wrote to.
+unsafe fn loaded<T: Address>(call: &Call, result: CUresult, out: *const T, new: New) -> CUresult {
+    if result.is_success() && !out.is_null() {
+        // SAFETY: as the caller guarantees.
+        let handle = unsafe { out.read_unaligned() }.address();
+        // Of one that had the handle before, and was destroyed with its context.
+        parts::take((new.kind, handle));
+    }
+    // SAFETY: as the caller guarantees.
+    unsafe { call.created(result, out, new) }
+}
+
+/// Unloads. The driver may return the handle to another thread at once, so that its parts are forgotten before.
+fn unloaded(
+    call: &Call,
+    kind: Kind,
+    handle: impl Address,
+    unload: impl FnOnce() -> CUresult,
+) -> CUresult {
+    let owner = (kind, handle.address());
+    let taken = parts::take(owner);
+    let result = call.freed(&[kind], handle, unload);
+    if !is_freed(result) {
+        parts::put_back(owner, taken);
+    }
+    result
+}
 
 type Load = unsafe extern "C-unwind" fn(*mut CUmodule, *const c_char) -> CUresult;
 
@@ -19,7 +52,7 @@ pub(crate) unsafe fn load(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, fname) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Module, 0)) }
+    unsafe { loaded(call, result, out, New::in_context(Kind::Module, 0)) }
 }
 
 type LoadData = unsafe extern "C-unwind" fn(*mut CUmodule, *const c_void) -> CUresult;
@@ -34,7 +67,7 @@ pub(crate) unsafe fn load_data(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, image) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Module, 0)) }
+    unsafe { loaded(call, result, out, New::in_context(Kind::Module, 0)) }
 }
 
 type LoadDataEx = unsafe extern "C-unwind" fn(
@@ -58,7 +91,7 @@ pub(crate) unsafe fn load_data_ex(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, image, num_options, options, option_values) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Module, 0)) }
+    unsafe { loaded(call, result, out, New::in_context(Kind::Module, 0)) }
 }
 
 type Unload = unsafe extern "C-unwind" fn(CUmodule) -> CUresult;
@@ -66,7 +99,7 @@ type Unload = unsafe extern "C-unwind" fn(CUmodule) -> CUresult;
 /// `cuModuleUnload`
 pub(crate) unsafe fn unload(call: &Call, real: Unload, hmod: CUmodule) -> CUresult {
     // SAFETY: as the caller guarantees.
-    call.freed(&[Kind::Module], hmod, || unsafe { real(hmod) })
+    unloaded(call, Kind::Module, hmod, || unsafe { real(hmod) })
 }
 
 /// A function that loads a library, which differs in what it is loaded from.
@@ -110,7 +143,7 @@ macro_rules! load_library {
                 )
             };
             // SAFETY: the driver wrote to it.
-            unsafe { call.created(result, out, New::in_process(Kind::Library, 0)) }
+            unsafe { loaded(call, result, out, New::in_process(Kind::Library, 0)) }
         }
     };
 }
@@ -133,5 +166,5 @@ pub(crate) unsafe fn unload_library(
     library: CUlibrary,
 ) -> CUresult {
     // SAFETY: as the caller guarantees.
-    call.freed(&[Kind::Library], library, || unsafe { real(library) })
+    unloaded(call, Kind::Library, library, || unsafe { real(library) })
 }

@@ -4,6 +4,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,7 +14,37 @@ use super::runs::Runs;
 use super::slabs::{Freed, Slabs};
 use super::{cache, classes, next};
 
+/// Shards of each user.
 const SHARDS: usize = 8;
+
+/// Who uses a block. No unit has blocks of both.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum User {
+    Driver = 0,
+    Library = 1,
+}
+
+impl User {
+    pub(super) const COUNT: usize = 2;
+
+    /// Of a shard that is used by it.
+    fn of_shard(shard: u8) -> Self {
+        match usize::from(shard) < SHARDS {
+            true => Self::Driver,
+            false => Self::Library,
+        }
+    }
+
+    /// Its shard for the calling thread.
+    fn shard(self) -> usize {
+        // SAFETY: no requirements. It reads the thread pointer.
+        let thread = unsafe { libc::pthread_self() } as usize;
+        // Thread control blocks lie a stack's size apart: the high bits of the product depend on all of them.
+        let shard =
+            (thread >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SHARDS.ilog2());
+        self as usize * SHARDS + shard
+    }
+}
 
 /// Large blocks from this size on return their pages to the system when they are freed.
 const DISCARD: usize = 128 << 10;
@@ -63,8 +94,8 @@ pub(crate) fn is_inside() -> bool {
 }
 
 static RUNS: Protected<Runs> = Protected::new(Runs::new());
-static SLABS: [[Protected<Slabs>; classes::COUNT]; SHARDS] =
-    [const { [const { Protected::new(Slabs::new()) }; classes::COUNT] }; SHARDS];
+static SLABS: [[Protected<Slabs>; classes::COUNT]; SHARDS * User::COUNT] =
+    [const { [const { Protected::new(Slabs::new()) }; classes::COUNT] }; SHARDS * User::COUNT];
 
 /// The thread that holds all locks, as `pthread_self`, which a child of `fork` keeps; or 0.
 static HOLDER: AtomicUsize = AtomicUsize::new(0);
@@ -96,13 +127,6 @@ pub(super) fn unlock_all() {
     }
 }
 
-fn shard() -> usize {
-    // SAFETY: no requirements. It reads the thread pointer.
-    let thread = unsafe { libc::pthread_self() } as usize;
-    // Thread control blocks lie a stack's size apart: the high bits of the product depend on all of them.
-    (thread >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SHARDS.ilog2())
-}
-
 fn reserved() -> Option<Reserved> {
     Reserved::get().or_else(|| RUNS.with(|_| Reserved::create()))
 }
@@ -113,27 +137,27 @@ pub(super) fn owns(block: *const c_void) -> bool {
 }
 
 /// A block of at least this size and alignment (a power of two), or null.
-pub(super) fn allocate(size: usize, align: usize) -> *mut c_void {
-    match allocate_here(size, align) {
+pub(super) fn allocate(user: User, size: usize, align: usize) -> *mut c_void {
+    match allocate_here(user, size, align) {
         Some(block) => block,
         None => next::memory(size, align),
     }
 }
 
-fn allocate_here(size: usize, align: usize) -> Option<*mut c_void> {
+fn allocate_here(user: User, size: usize, align: usize) -> Option<*mut c_void> {
     let reserved = reserved()?;
     let block = match classes::aligned(size, align) {
-        Some(class) => allocate_small(reserved, class),
-        None => allocate_large(reserved, size, align),
+        Some(class) => allocate_small(user, reserved, class),
+        None => allocate_large(user, reserved, size, align),
     };
     block.map(|block| block.cast())
 }
 
-fn allocate_small(reserved: Reserved, class: usize) -> Option<*mut u8> {
-    if let Some(block) = cache::pop(class) {
+fn allocate_small(user: User, reserved: Reserved, class: usize) -> Option<*mut u8> {
+    if let Some(block) = cache::pop(user, class) {
         return Some(block);
     }
-    let shard = shard();
+    let shard = user.shard();
     SLABS[shard][class].with(|slabs| {
         if let Some(block) = slabs.allocate(reserved, class) {
             return Some(block);
@@ -144,7 +168,7 @@ fn allocate_small(reserved: Reserved, class: usize) -> Option<*mut u8> {
     })
 }
 
-fn allocate_large(reserved: Reserved, size: usize, align: usize) -> Option<*mut u8> {
+fn allocate_large(user: User, reserved: Reserved, size: usize, align: usize) -> Option<*mut u8> {
     let length = u32::try_from(size.div_ceil(UNIT).max(1)).ok()?;
     let align = u32::try_from(align.div_ceil(UNIT)).ok()?;
     RUNS.with(|runs| {
@@ -161,6 +185,7 @@ fn allocate_large(reserved: Reserved, size: usize, align: usize) -> Option<*mut 
             let head = reserved.entry(first);
             (*head).usage = Use::Large;
             (*head).length = length;
+            (*head).shard = user.shard() as u8;
         }
         if skipped > 0 {
             runs.free(reserved, start, skipped as u32);
@@ -174,8 +199,8 @@ fn allocate_large(reserved: Reserved, size: usize, align: usize) -> Option<*mut 
 }
 
 /// As [`allocate`], and the memory is zero.
-pub(super) fn allocate_zeroed(size: usize, align: usize) -> *mut c_void {
-    let block = allocate(size, align);
+pub(super) fn allocate_zeroed(user: User, size: usize, align: usize) -> *mut c_void {
+    let block = allocate(user, size, align);
     if block.is_null() {
         return block;
     }
@@ -208,11 +233,11 @@ pub(super) unsafe fn free(block: *mut c_void) {
     unsafe {
         match (*entry).usage {
             Use::Slab => {
-                let (class, shard) = ((*entry).class as usize, (*entry).shard as usize);
-                if cache::push(class, block.cast()) {
+                let (class, shard) = ((*entry).class as usize, (*entry).shard);
+                if cache::push(User::of_shard(shard), class, block.cast()) {
                     return;
                 }
-                SLABS[shard][class].with(|slabs| {
+                SLABS[shard as usize][class].with(|slabs| {
                     if let Freed::Empty(unit) = slabs.free(reserved, block.cast(), class) {
                         RUNS.with(|runs| runs.free(reserved, unit, 1));
                     }
@@ -252,12 +277,39 @@ pub(super) unsafe fn usable_size(block: *const c_void) -> usize {
     }
 }
 
+/// The memory of the driver: units with blocks of its own, free ones among them. For a search, while no thread allocates.
+pub(super) fn driver_units() -> Vec<Range<usize>> {
+    let Some(reserved) = Reserved::get() else {
+        return Vec::new();
+    };
+    let (mut units, mut unit) = (Vec::new(), reserved.table_units());
+    let top = RUNS.with(|runs| runs.top());
+    while unit < top {
+        let entry = reserved.entry(unit);
+        // SAFETY: units below the top have entries, which nobody changes now.
+        let (usage, length, shard) = unsafe { ((*entry).usage, (*entry).length, (*entry).shard) };
+        let length = length.clamp(1, top - unit);
+        let is_used = matches!(usage, Use::Slab | Use::Large);
+        if is_used && User::of_shard(shard) == User::Driver {
+            let start = reserved.address(unit).addr();
+            units.push(start..start + length as usize * UNIT);
+        }
+        unit += length;
+    }
+    units
+}
+
 /// Changes the size of a block of the arena or of the next `malloc`; the result is of the arena where it has room.
 /// Null, and the block untouched, when there is no memory.
 ///
 /// # Safety
 /// The caller owns the block, which is not null.
-pub(super) unsafe fn reallocate(block: *mut c_void, size: usize, align: usize) -> *mut c_void {
+pub(super) unsafe fn reallocate(
+    user: User,
+    block: *mut c_void,
+    size: usize,
+    align: usize,
+) -> *mut c_void {
     // SAFETY: as promised by the caller.
     let old = unsafe {
         if owns(block) {
@@ -269,7 +321,7 @@ pub(super) unsafe fn reallocate(block: *mut c_void, size: usize, align: usize) -
     if owns(block) && size <= old && (size >= old / 2 || old <= 64) {
         return block;
     }
-    let new = allocate(size, align);
+    let new = allocate(user, size, align);
     if !new.is_null() {
         // SAFETY: both blocks have at least this size, and are different.
         unsafe {

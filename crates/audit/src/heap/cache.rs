@@ -1,5 +1,5 @@
 //! Small blocks that a thread has freed and keeps for itself, so that what the driver allocates and frees with every call
-//! needs no lock.
+//! needs no lock; those of the driver and of this library apart.
 //!
 //! To its slab, such a block is in use. A thread that ends returns its blocks to their slabs, by a key of its own: a destructor
 //! of the standard library would be registered in memory that there may not be. In a child of `fork` the blocks of other
@@ -10,12 +10,16 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
+use super::arena::User;
 use super::classes;
 
 /// The classes up to 1 KiB.
 const CLASSES: usize = 20;
 
-/// How many blocks of a class a thread keeps: 100 KiB of all classes. Their slabs cannot be used for other classes.
+/// The lists of both users.
+const LISTS: usize = CLASSES * User::COUNT;
+
+/// How many blocks of a class a thread keeps: 100 KiB of all classes, for each user. Their slabs cannot be used for other classes.
 const MOST: u8 = 16;
 
 /// Whether a thread keeps blocks.
@@ -29,9 +33,9 @@ enum State {
 }
 
 struct Cache {
-    /// The block of each class that was freed last. It begins with the address of the one before.
-    heads: [Cell<*mut u8>; CLASSES],
-    counts: [Cell<u8>; CLASSES],
+    /// The block of each class that was freed last, the driver's first. It begins with the address of the one before.
+    heads: [Cell<*mut u8>; LISTS],
+    counts: [Cell<u8>; LISTS],
     /// A signal handler that interrupts an operation, and allocates, goes past the cache.
     is_busy: Cell<bool>,
     state: Cell<State>,
@@ -41,8 +45,8 @@ thread_local! {
     // Without a destructor, so that an access is no more than that, also while the thread's variables are dropped.
     static CACHE: Cache = const {
         Cache {
-            heads: [const { Cell::new(ptr::null_mut()) }; CLASSES],
-            counts: [const { Cell::new(0) }; CLASSES],
+            heads: [const { Cell::new(ptr::null_mut()) }; LISTS],
+            counts: [const { Cell::new(0) }; LISTS],
             is_busy: Cell::new(false),
             state: Cell::new(State::New),
         }
@@ -66,8 +70,8 @@ pub(super) fn prepare() {
 unsafe extern "C" fn close(_: *mut c_void) {
     CACHE.with(|cache| {
         cache.state.set(State::Closed);
-        for class in 0..CLASSES {
-            while let Some(block) = cache.pop(class) {
+        for list in 0..LISTS {
+            while let Some(block) = cache.pop(list) {
                 // SAFETY: nobody else has the block, and from here on no block is kept.
                 unsafe { super::arena::free(block.cast()) };
             }
@@ -77,38 +81,38 @@ unsafe extern "C" fn close(_: *mut c_void) {
 
 /// A block that the calling thread has freed.
 #[inline]
-pub(super) fn pop(class: usize) -> Option<*mut u8> {
+pub(super) fn pop(user: User, class: usize) -> Option<*mut u8> {
     if class >= CLASSES {
         return None;
     }
-    CACHE.with(|cache| cache.pop(class))
+    CACHE.with(|cache| cache.pop(user as usize * CLASSES + class))
 }
 
 /// Keeps a freed block. False if there is no room.
 ///
 /// # Safety
-/// The block is one of a slab of this class, and the caller does not use it any more.
+/// The block is one of a slab of this user and class, and the caller does not use it any more.
 #[inline]
-pub(super) unsafe fn push(class: usize, block: *mut u8) -> bool {
+pub(super) unsafe fn push(user: User, class: usize, block: *mut u8) -> bool {
     if class >= CLASSES {
         return false;
     }
     // SAFETY: as the caller promises.
-    CACHE.with(|cache| unsafe { cache.push(class, block) })
+    CACHE.with(|cache| unsafe { cache.push(user as usize * CLASSES + class, block) })
 }
 
 impl Cache {
     #[inline]
-    fn pop(&self, class: usize) -> Option<*mut u8> {
+    fn pop(&self, list: usize) -> Option<*mut u8> {
         let operation = Operation::begin(self)?;
-        let block = self.heads[class].get();
+        let block = self.heads[list].get();
         if block.is_null() {
             return None;
         }
         // SAFETY: a block in the list begins with the address of the next one.
-        self.heads[class].set(unsafe { block.cast::<*mut u8>().read() });
+        self.heads[list].set(unsafe { block.cast::<*mut u8>().read() });
         // A program that frees twice makes the list a ring: it must not panic here.
-        self.counts[class].set(self.counts[class].get().saturating_sub(1));
+        self.counts[list].set(self.counts[list].get().saturating_sub(1));
         drop(operation);
         Some(block)
     }
@@ -116,21 +120,21 @@ impl Cache {
     /// # Safety
     /// As [`push`].
     #[inline]
-    unsafe fn push(&self, class: usize, block: *mut u8) -> bool {
+    unsafe fn push(&self, list: usize, block: *mut u8) -> bool {
         if self.state.get() != State::Open && !self.open() {
             return false;
         }
         let Some(operation) = Operation::begin(self) else {
             return false;
         };
-        let count = self.counts[class].get();
+        let count = self.counts[list].get();
         if count == MOST {
             return false;
         }
         // SAFETY: the block is the caller's, of at least 16 bytes and aligned to them.
-        unsafe { block.cast::<*mut u8>().write(self.heads[class].get()) };
-        self.heads[class].set(block);
-        self.counts[class].set(count + 1);
+        unsafe { block.cast::<*mut u8>().write(self.heads[list].get()) };
+        self.heads[list].set(block);
+        self.counts[list].set(count + 1);
         drop(operation);
         true
     }
@@ -190,7 +194,7 @@ mod tests {
         static ONCE: std::sync::Once = std::sync::Once::new();
         ONCE.call_once(prepare);
         (0..count)
-            .map(|_| arena::allocate(size, 16).expose_provenance())
+            .map(|_| arena::allocate(User::Driver, size, 16).expose_provenance())
             .collect()
     }
 

@@ -5,14 +5,15 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
+use super::arena::{self, User};
+use super::driver;
 use super::next::{self, set_errno};
-use super::{arena, driver};
 
 const PAGE: usize = 4096;
 
 fn allocate(size: usize, align: usize, caller: usize) -> *mut c_void {
     let block = if driver::contains(caller) {
-        arena::allocate(size, align)
+        arena::allocate(User::Driver, size, align)
     } else {
         next::memory(size, align)
     };
@@ -32,7 +33,7 @@ pub(super) extern "C" fn calloc(count: usize, size: usize, caller: usize) -> *mu
         return ptr::null_mut();
     };
     if driver::contains(caller) {
-        let block = arena::allocate_zeroed(bytes, 16);
+        let block = arena::allocate_zeroed(User::Driver, bytes, 16);
         if block.is_null() {
             set_errno(libc::ENOMEM);
         }
@@ -60,7 +61,7 @@ pub(super) extern "C" fn realloc(block: *mut c_void, size: usize, caller: usize)
     let old = unsafe {
         if arena::owns(block) {
             if driver::contains(caller) {
-                let new = arena::reallocate(block, size, 16);
+                let new = arena::reallocate(User::Driver, block, size, 16);
                 if new.is_null() {
                     set_errno(libc::ENOMEM);
                 }

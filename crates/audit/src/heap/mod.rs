@@ -46,6 +46,7 @@ use std::alloc::{GlobalAlloc, Layout};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use arena::User;
 pub(crate) use arena::is_inside;
 pub(crate) use next::NextMalloc;
 
@@ -58,6 +59,11 @@ pub(crate) fn driver_loaded() {
 /// The addresses of the arena. Empty before the first allocation.
 pub(crate) fn range() -> Range<usize> {
     range::addresses()
+}
+
+/// The parts of the arena that are the driver's. For a search, while no thread allocates.
+pub(crate) fn driver_memory() -> Vec<Range<usize>> {
+    arena::driver_units()
 }
 
 /// Whether calls of `malloc` by the driver reach this library. Not so where the program, or a library that was
@@ -112,7 +118,8 @@ impl OwnAllocator {
 // are freed, and do not unwind.
 unsafe impl GlobalAlloc for OwnAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        Self::early(layout).unwrap_or_else(|| arena::allocate(layout.size(), layout.align()).cast())
+        Self::early(layout)
+            .unwrap_or_else(|| arena::allocate(User::Library, layout.size(), layout.align()).cast())
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
@@ -122,7 +129,7 @@ unsafe impl GlobalAlloc for OwnAllocator {
                 unsafe { block.write_bytes(0, layout.size()) };
                 block
             }
-            None => arena::allocate_zeroed(layout.size(), layout.align()).cast(),
+            None => arena::allocate_zeroed(User::Library, layout.size(), layout.align()).cast(),
         }
     }
 
@@ -149,7 +156,7 @@ unsafe impl GlobalAlloc for OwnAllocator {
             }
         }
         // SAFETY: the caller owns the block, which came from this allocator.
-        unsafe { arena::reallocate(block.cast(), size, layout.align()) }.cast()
+        unsafe { arena::reallocate(User::Library, block.cast(), size, layout.align()) }.cast()
     }
 }
 

@@ -28,6 +28,11 @@ impl Runs {
         }
     }
 
+    /// No unit from here on is used.
+    pub(super) fn top(&self) -> u32 {
+        self.top
+    }
+
     /// A run of units, whose contents are arbitrary. `None` when the range is exhausted.
     pub(super) fn allocate(&mut self, reserved: Reserved, length: u32) -> Option<u32> {
         if self.top == 0 {

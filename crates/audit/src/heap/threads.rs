@@ -4,8 +4,9 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
+use super::arena::{self, User};
 use super::next::{self, Start};
-use super::{arena, driver, objects};
+use super::{driver, objects};
 
 /// More threads than a driver has; further ones are taken for the program's.
 const CAPACITY: usize = 1024;
@@ -45,7 +46,8 @@ pub(super) unsafe extern "C" fn create(
         // SAFETY: as promised by the caller.
         return unsafe { next::create_thread(thread, attributes, start, argument) };
     }
-    let request = arena::allocate(size_of::<Request>(), align_of::<Request>()).cast::<Request>();
+    let request = arena::allocate(User::Library, size_of::<Request>(), align_of::<Request>());
+    let request = request.cast::<Request>();
     if request.is_null() {
         return libc::EAGAIN;
     }

@@ -15,7 +15,7 @@ use cuguard_sys::*;
 use super::proc_address;
 use super::table::{Function, with_noted, with_recorded};
 use crate::calls::{
-    Call, array, capture, context, device, graph, handle, host, imported, init, module,
+    Call, array, capture, context, device, graph, handle, host, imported, init, module, part,
     stream_ordered, synchronize, virtual_memory,
 };
 use crate::{cancel, real};

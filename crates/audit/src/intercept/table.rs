@@ -108,6 +108,16 @@ macro_rules! with_recorded {
             cuLibraryLoadData = module::load_library_data;
             cuLibraryLoadFromFile = module::load_library_file;
             cuLibraryUnload = module::unload_library;
+            cuModuleGetFunction = part::function_of_module;
+            cuModuleEnumerateFunctions = part::functions_of_module;
+            cuModuleGetGlobal = part::variable_of_module_v1;
+            cuModuleGetGlobal_v2 = part::variable_of_module;
+            cuLibraryGetKernel = part::kernel_of_library;
+            cuLibraryEnumerateKernels = part::kernels_of_library;
+            cuLibraryGetModule = part::module_of_library;
+            cuLibraryGetGlobal = part::variable_of_library;
+            cuLibraryGetManaged = part::variable_of_library;
+            cuKernelGetFunction = part::function_of_kernel;
 
             cuGraphCreate = graph::create;
             cuGraphClone = graph::clone;

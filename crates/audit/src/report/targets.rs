@@ -1,14 +1,15 @@
 //! What is searched for: the addresses of every record, and what being found means for it.
 //!
 //! Physical memory is reachable by its handle, and by each address that it is mapped at. What is mapped in a reserved
-//! range is reachable if the range is: a program that has the first address of the range has the others.
+//! range is reachable if the range is: a program that has the first address of the range has the others. A module is reachable by
+//! its functions and variables, and a library by its kernels.
 
 use std::collections::{BTreeMap, HashMap};
 
 use cuguard_registry::{Fate, Key, Kind, Record, Registry};
 
 use crate::search::{Outcome, Target};
-use crate::state::mappings;
+use crate::state::{mappings, parts};
 
 /// What becomes of a record.
 #[derive(Debug)]
@@ -117,6 +118,12 @@ impl Targets {
                     targets.list[index].is_managed = true;
                     FoundBy::One(index)
                 }
+                Kind::Module | Kind::Library => {
+                    let mut all = vec![targets.add(key.address, 0)];
+                    let parts = parts::of((key.kind, key.address)).into_iter();
+                    all.extend(parts.map(|(part, bytes)| targets.add(part, bytes)));
+                    FoundBy::Any(all)
+                }
                 _ if has_addresses(key, record) => {
                     FoundBy::One(targets.add(key.address, record.bytes()))
                 }
@@ -156,9 +163,18 @@ impl Targets {
         fates.of.reserve(self.of.len());
         for (key, created, found_by) in &self.of {
             let targets = found_by.targets().iter();
-            let mut places = targets.filter_map(|target| outcome.found.get(*target)?.as_ref());
-            let (fate, place) = match (places.next(), key.kind) {
-                (Some(place), _) => (Fate::Reachable, Some(number(place.to_string()))),
+            let places = || {
+                targets
+                    .clone()
+                    .filter_map(|target| outcome.found.get(*target)?.as_ref())
+            };
+            let reachable = places().find(|place| place.is_reachable());
+            let (fate, place) = match (reachable.or_else(|| places().next()), key.kind) {
+                (Some(place), _) if place.is_reachable() => {
+                    (Fate::Reachable, Some(number(place.to_string())))
+                }
+                // With the host memory that alone has its address.
+                (Some(place), _) => (not_found, Some(number(place.to_string()))),
                 // It was current on the thread that created it, and primary ones belong to the device.
                 (None, Kind::Context) => (Fate::Reachable, Some(number("the driver".to_owned()))),
                 (None, _) => (not_found, None),

@@ -8,8 +8,8 @@ use std::time::Duration;
 use super::{Entered, Limits, Target, search};
 use crate::cancel;
 
-/// Searches the process for addresses, and writes a line for each: `reachable: ` and from where, `lost`, or `alive` for one
-/// that was not found by a search that could not read all of the process. A last line says what was searched.
+/// Searches the process for addresses, and writes a line for each: `reachable: ` and from where, `lost`, `lost: only in ` and in what
+/// lost memory, or `alive` for one that was not found by a search that could not read all of the process. A last line says what was searched.
 ///
 /// `masked` has two words for each of `count` address ranges: the first address, combined with `mask` by exclusive or,
 /// and the length (zero for a handle). Masked, the caller's own list is not found. The search ends after `seconds`; zero
@@ -65,7 +65,10 @@ unsafe fn search_for(
         let mut lines = String::new();
         for place in &outcome.found {
             match place {
-                Some(place) => lines.push_str(&format!("reachable: {place}\n")),
+                Some(place) if place.is_reachable() => {
+                    lines.push_str(&format!("reachable: {place}\n"));
+                }
+                Some(place) => lines.push_str(&format!("lost: only in {place}\n")),
                 None if outcome.all_searched => lines.push_str("lost\n"),
                 None => lines.push_str("alive\n"),
             }
@@ -83,7 +86,8 @@ unsafe fn search_for(
             text[..length].copy_from_slice(&lines.as_bytes()[..length]);
             text[length] = 0;
         }
-        let found = outcome.found.iter().filter(|place| place.is_some()).count();
+        let found = outcome.found.iter().flatten();
+        let found = found.filter(|place| place.is_reachable()).count();
         c_int::try_from(found).unwrap_or(c_int::MAX)
     }));
     result.unwrap_or(-1)

@@ -14,6 +14,8 @@ use super::memory::{Memory, bytes_of};
 const PREV_INUSE: u64 = 1;
 const IS_MMAPPED: u64 = 2;
 const SMALLEST: u64 = 32;
+/// A block with a mapping of its own is larger, unless the program says otherwise: then it counts as memory of `mmap`.
+const SMALLEST_MAPPED: u64 = 128 << 10;
 /// Alignment and largest size of a heap other than the main one.
 const HEAP: u64 = 64 << 20;
 /// Where `struct malloc_state` has the fast bins and the last chunk.
@@ -140,6 +142,54 @@ impl Glibc {
         next == 0 || (next.is_multiple_of(16) && key() == self.key)
     }
 
+    /// The addresses of a heap's chunks and the blocks in use, with their sizes: all but the free ones, which are given, sorted.
+    /// `None` where it is not consistent.
+    pub(super) fn used_chunks(
+        &self,
+        memory: &Memory,
+        heap: &Heap,
+        free: &[Range<u64>],
+    ) -> Option<(Range<u64>, Vec<(u64, u64)>)> {
+        let mut starts = heap.starts.iter();
+        let (start, chunks) = starts.find_map(|start| {
+            let mut chunks = Vec::new();
+            let add = |at: u64, size: u64, _: Option<Range<u64>>| chunks.push((at, size));
+            self.walk(memory, *start..heap.end, None, add)?;
+            Some((*start, chunks))
+        })?;
+        let mut free = free.iter().peekable();
+        let used = chunks.into_iter().filter(|(at, _)| {
+            while free.next_if(|free| free.start < at + 16).is_some() {}
+            free.peek().is_none_or(|free| free.start != at + 16)
+        });
+        Some((start..heap.end, used.collect()))
+    }
+
+    /// The large blocks that have a mapping of their own, at the beginnings of mappings: their headers, and their sizes.
+    pub(super) fn mapped_chunks(memory: &Memory, regions: &[Region]) -> Vec<(u64, u64)> {
+        let mut chunks = Vec::new();
+        let anonymous = regions
+            .iter()
+            .filter(|region| region.is_searched() && region.is_anonymous());
+        for Range { start, end } in anonymous.map(|region| region.addresses.clone()) {
+            let mut at = start;
+            // Neighbours may be one mapping.
+            while let Some([before, head]) = memory.words::<2>(at) {
+                let size = head & !7;
+                let is_chunk = before == 0 && head & 7 == IS_MMAPPED && size % 4096 == 0;
+                if !is_chunk || size < SMALLEST_MAPPED || size > end - at {
+                    break;
+                }
+                chunks.push((at, size));
+                at += size;
+                if at == end {
+                    break;
+                }
+            }
+        }
+        chunks
+    }
+
     /// The free chunks of a heap, sorted. None where it is not consistent. `cached` are the blocks in thread caches, if those
     /// are known.
     pub(super) fn free_chunks(
@@ -149,9 +199,12 @@ impl Glibc {
         cached: Option<&[u64]>,
     ) -> Vec<Range<u64>> {
         let mut starts = heap.starts.iter();
-        let Some((mut free, top)) =
-            starts.find_map(|start| self.walk(memory, *start..heap.end, cached))
-        else {
+        let Some((mut free, top)) = starts.find_map(|start| {
+            let mut free = Vec::new();
+            let add = |_, _, chunk: Option<Range<u64>>| free.extend(chunk);
+            let top = self.walk(memory, *start..heap.end, cached, add)?;
+            Some((free, top))
+        }) else {
             return Vec::new();
         };
         let arena = heap.arena.or_else(|| self.main_arena(memory, top?));
@@ -163,15 +216,15 @@ impl Glibc {
         free
     }
 
-    /// The free chunks of a chain of chunks, and the last chunk if it is the arena's top. `None` where the chain does
-    /// not lead exactly to the end.
+    /// Visits a chain of chunks: the header and the size of each, and its memory if it is free. Returns the last chunk if it is the
+    /// arena's top. `None` where the chain does not lead exactly to the end.
     fn walk(
         &self,
         memory: &Memory,
         Range { start, end }: Range<u64>,
         cached: Option<&[u64]>,
-    ) -> Option<(Vec<Range<u64>>, Option<u64>)> {
-        let mut free = Vec::new();
+        mut visit: impl FnMut(u64, u64, Option<Range<u64>>),
+    ) -> Option<Option<u64>> {
         let mut window = Window::new(memory, end);
         let mut at = start;
         loop {
@@ -179,23 +232,26 @@ impl Glibc {
             let size = head & !7;
             if size == 16 && window.word(at + 24).is_some_and(|next| next & !7 == 0) {
                 // The two chunks at the end of a heap that is not the arena's last.
-                return Some((free, None));
+                return Some(None);
             }
             if size < SMALLEST || size % 16 != 0 || size > end - at || head & IS_MMAPPED != 0 {
                 return None;
             }
             let next = at + size;
             if next == end {
-                free.push(at + 16..end);
-                return Some((free, Some(at)));
+                visit(at, size, Some(at + 16..end));
+                return Some(Some(at));
             }
             let has_key = self.key.is_some() && window.word(at + 24) == self.key;
-            if window.word(next + 8)? & PREV_INUSE == 0 {
-                free.push(at + 16..next);
+            let is_free = if window.word(next + 8)? & PREV_INUSE == 0 {
+                Some(at + 16..next)
             } else if has_key && self.is_cached(memory, cached, at + 16) {
                 // The user's part of a chunk reaches into the next one's first word.
-                free.push(at + 16..next + 8);
-            }
+                Some(at + 16..next + 8)
+            } else {
+                None
+            };
+            visit(at, size, is_free);
             at = next;
         }
     }

@@ -10,7 +10,8 @@ use std::path::Path;
 
 use super::crew::Crew;
 use super::maps::{self, Region};
-use super::scan::{Item, Scan, parts};
+use super::read::{Part, parts};
+use super::scan::{Item, Scan};
 
 /// A round of fewer bytes is searched sooner than threads are woken. A list has a round for each node.
 const ROUND: u64 = 1 << 20;
@@ -38,11 +39,13 @@ pub(super) fn search(
             };
             room = rest;
             items.extend(mapped().flat_map(parts).map(|addresses| Item {
-                addresses,
+                part: Part {
+                    addresses,
+                    // The system does not say which pages are on the device.
+                    private: false,
+                    holes: 0..0,
+                },
                 holder,
-                // The system does not say which pages are on the device.
-                private: false,
-                holes: 0..0,
             }));
         }
         if items.is_empty() {

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Conservative, as a garbage collector's: each aligned word that has the value of an address, also one inside the
-//! block, counts. Left out: what the driver and this library hold, freed memory of glibc's heaps, dead parts of
+//! block, counts, unless it is in a block of the heap that nothing leads to. Left out: what the driver and this library hold, freed memory of glibc's heaps, dead parts of
 //! stacks, memory of devices. Blocks of managed memory are searched after the rest, those that were found.
 //!
 //! | file | |
@@ -14,16 +14,18 @@
 //! | `maps`, `modules`, `stacks` | mappings, libraries, stacks and thread-local storage |
 //! | `layout` | what is searched |
 //! | `glibc`, `python` | freed chunks; integers of CPython |
-//! | `memory`, `scan`, `crew` | reading without faults, comparing, threads of the search |
+//! | `memory`, `read`, `scan`, `crew` | reading without faults, comparing, threads of the search |
 //! | `managed` | managed memory: what is found is searched in turn |
+//! | `blocks`, `reach`, `resolve` | blocks of the heap, which of them the program reaches, and how |
 //! | `stop`, `task` | other threads; what the system says of them |
 //! | `entry`, `caller`, `interrupted` | where threads entered this library, by a call or a signal |
 //! | `context` | the registers of threads, stored and read |
-//! | `place`, `names` | where an address was found |
+//! | `rank`, `place`, `names` | where an address was found |
 //! | `exports` | the search for programs and tests |
 //!
 //! It knows nothing of the registry and calls no driver.
 
+mod blocks;
 mod caller;
 mod context;
 mod crew;
@@ -39,6 +41,10 @@ mod modules;
 mod names;
 mod place;
 mod python;
+mod rank;
+mod reach;
+mod read;
+mod resolve;
 mod scan;
 mod stacks;
 mod stop;
@@ -61,7 +67,10 @@ use crew::Crew;
 use glibc::Glibc;
 use memory::Memory;
 use python::Python;
-use scan::{Rank, Scan};
+use rank::Rank;
+use read::Reader;
+use resolve::Hold;
+use scan::Scan;
 use survey::{Known, Survey};
 use targets::Targets;
 
@@ -101,7 +110,8 @@ impl Default for Limits {
 /// What a search found.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// For each target where the program holds it, if anywhere: of several places the one that says most.
+    /// For each target where the program holds it, if anywhere: of several places the one that says most. A place that the program
+    /// cannot reach is one only where there is no other.
     pub(crate) found: Vec<Option<Place>>,
     /// What the search left out for lack of time or information, in words.
     pub(crate) cut_short: Option<String>,
@@ -176,8 +186,10 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
     let survey = Survey::new(&memory, &stopped, known);
     let holes = survey.free_chunks(&memory, &crew);
     let items = survey.items(&holes);
-    let deadline = begun + limits.time;
-    let scan = Scan::new(&memory, &arranged, python, holes, deadline);
+    // Not from the beginning: on a busy machine it takes time until all threads have stopped.
+    let reader = Reader::new(&memory, &holes, Instant::now() + limits.time);
+    let python = python.as_ref();
+    let scan = Scan::new(&memory, &reader, &arranged, python);
     for (thread, registers) in survey.registers() {
         for value in registers {
             scan.value(*value, Rank::Register, thread as u64);
@@ -187,30 +199,51 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
     let (all_managed, too_large) =
         managed::search(&scan, &crew, &survey.regions, room.unwrap_or(0));
     complete &= all_managed;
+    let bytes_searched = reader.searched.load(Ordering::Relaxed);
+    let too_large = (too_large, managed::why_too_large(room));
+    let left_out = left_out(&scan, &reader, &survey, limits, too_large, complete);
+    let holds = match left_out.is_empty() {
+        true => resolve::Search {
+            memory: &memory,
+            crew: &crew,
+            survey: &survey,
+            scan: &scan,
+            targets: &arranged,
+            python,
+            holes: &holes,
+            reader: &reader,
+        }
+        .resolve(&items),
+        // What leads to a block may be in what was not searched.
+        false => resolve::by_places(&scan, &arranged),
+    };
     drop(stopped);
     drop(crew);
     drop(entered);
 
     let mut names = names::Names::new(&survey);
-    let found = (0..targets.len())
-        .map(|target| {
-            let found = scan.best(target)?;
-            let place = names.place(found.rank, found.address);
+    let mut place = |hold: &Hold| match hold {
+        Hold::Nowhere => None,
+        Hold::At(found) => {
+            let place = names.place(found.spot);
             Some(match found.by_managed {
                 true => Place::Managed {
                     from: Box::new(place),
                 },
                 false => place,
             })
-        })
+        }
+        Hold::By(way) => Some(names.way(way)),
+        Hold::InLost(step) => Some(Place::LostBlock(names.block(*step))),
+    };
+    let found = (0..targets.len())
+        .map(|target| place(&holds[arranged.group_of(target)]))
         .collect();
-    let too_large = (too_large, managed::why_too_large(room));
-    let left_out = left_out(&scan, &survey, limits, too_large, complete);
     Outcome {
         found,
         all_searched: left_out.is_empty(),
         cut_short: cut_short(left_out),
-        bytes_searched: scan.searched.load(Ordering::Relaxed),
+        bytes_searched,
         elapsed: begun.elapsed(),
     }
 }
@@ -219,6 +252,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
 /// memory that did not fit, and why.
 fn left_out(
     scan: &Scan<'_>,
+    reader: &Reader<'_>,
     survey: &Survey,
     limits: Limits,
     (too_large, why_too_large): (u64, &str),
@@ -233,7 +267,7 @@ fn left_out(
     }
     let megabytes = |bytes: u64| (bytes != 0).then(|| bytes.div_ceil(1 << 20));
     let counted = |bytes: &AtomicU64| megabytes(bytes.load(Ordering::Relaxed));
-    if let Some(left) = counted(&scan.left) {
+    if let Some(left) = counted(&reader.left) {
         parts.push(format!(
             "the search ended after {:.1} s with {left} MiB of memory not searched",
             limits.time.as_secs_f64(),

@@ -6,8 +6,9 @@ use std::fs::File;
 use cuguard_report::demangle;
 
 use super::layout::Label;
-use super::place::Place;
-use super::scan::Rank;
+use super::place::{Block, Place};
+use super::rank::{Rank, Spot};
+use super::reach::{Step, Way};
 use super::survey::Survey;
 use super::task;
 use super::variables::Variables;
@@ -19,7 +20,7 @@ pub(super) struct Names<'a> {
     modules: HashMap<usize, String>,
     threads: HashMap<usize, String>,
     /// All blocks of a managed list have the place of the first.
-    last: Option<(Rank, u64, Place)>,
+    last: Option<(Spot, Place)>,
 }
 
 impl Names<'_> {
@@ -33,16 +34,45 @@ impl Names<'_> {
         }
     }
 
-    /// The place of a rank at an address.
-    pub(super) fn place(&mut self, rank: Rank, address: u64) -> Place {
-        if let Some((last_rank, last_address, place)) = &self.last
-            && (*last_rank, *last_address) == (rank, address)
+    /// What a place is called.
+    pub(super) fn place(&mut self, spot: Spot) -> Place {
+        if let Some((last, place)) = &self.last
+            && *last == spot
         {
             return place.clone();
         }
-        let place = self.look_up(rank, address);
-        self.last = Some((rank, address, place.clone()));
+        let place = self.look_up(spot.rank(), spot.address());
+        self.last = Some((spot, place.clone()));
         place
+    }
+
+    /// What the way to an address in the heap is called.
+    pub(super) fn way(&mut self, way: &Way) -> Place {
+        Place::Blocks {
+            from: Box::new(self.place(way.root)),
+            blocks: way.steps.iter().map(|step| self.block(*step)).collect(),
+            is_longer: way.is_longer,
+        }
+    }
+
+    /// What a block is called.
+    pub(super) fn block(&mut self, step: Step) -> Block {
+        Block {
+            bytes: step.bytes,
+            class: self.class(step.table),
+        }
+    }
+
+    /// The class of C++ whose objects have this table of virtual functions.
+    fn class(&mut self, table: u64) -> Option<String> {
+        let mut modules = self.survey.modules.iter();
+        let module =
+            modules.position(|module| module.data.iter().any(|data| data.contains(&table)))?;
+        let value = table.wrapping_sub(self.survey.modules[module].base);
+        let symbol = self.mangled(module, value, false)?;
+        // `_ZTV` and the name of the type: as a variable of that name.
+        let name = symbol.strip_prefix("_ZTV")?;
+        Some(demangle(&format!("_Z{name}")))
     }
 
     fn look_up(&mut self, rank: Rank, address: u64) -> Place {
@@ -50,6 +80,7 @@ impl Names<'_> {
             Rank::Global => self.global(address),
             Rank::ThreadLocal => self.thread_local(address),
             Rank::Heap => Place::Heap,
+            Rank::Mapping if self.survey.is_driver(address) => Place::Driver,
             Rank::Mapping => {
                 let mut regions = self.survey.regions.iter();
                 let region = regions.find(|region| region.addresses.contains(&address));
@@ -117,10 +148,14 @@ impl Names<'_> {
 
     /// The variable of a module that contains a value.
     fn symbol(&mut self, module: usize, value: u64, thread_local: bool) -> Option<String> {
+        let symbol = self.mangled(module, value, thread_local);
+        symbol.map(|symbol| demangle(&symbol))
+    }
+
+    fn mangled(&mut self, module: usize, value: u64, thread_local: bool) -> Option<String> {
         let path = &self.survey.modules[module].path;
         let symbols = self.symbols.entry(module);
         let symbols = symbols.or_insert_with(|| Variables::read(File::open(path).ok()?));
-        let symbol = symbols.as_ref()?.find(value, thread_local)?;
-        Some(demangle(&symbol))
+        symbols.as_ref()?.find(value, thread_local)
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use cuguard_report::ByteSize;
+
 /// Where the program holds an address.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
@@ -25,10 +27,51 @@ pub(crate) enum Place {
     Stack { thread: String },
     /// A register of a thread.
     Register { thread: String },
+    /// Memory of the driver.
+    Driver,
     /// A mapping with a name: a file, shared memory.
     Mapping { name: String },
     /// A block of managed memory, which the address in the other place leads to.
     Managed { from: Box<Place> },
+    /// A block of `malloc`, the last of these, to which the place leads by the others.
+    Blocks {
+        from: Box<Place>,
+        blocks: Vec<Block>,
+        /// There are more behind the first.
+        is_longer: bool,
+    },
+    /// A block of `malloc` that the program cannot reach.
+    LostBlock(Block),
+}
+
+/// A block of `malloc`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Block {
+    /// What the program may use of it.
+    pub(crate) bytes: u64,
+    /// The class of C++, of an object with virtual functions.
+    pub(crate) class: Option<String>,
+}
+
+impl Place {
+    /// Whether the program can get there.
+    pub(crate) fn is_reachable(&self) -> bool {
+        match self {
+            Self::LostBlock(_) => false,
+            Self::Managed { from } => from.is_reachable(),
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Block {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = ByteSize(self.bytes);
+        match &self.class {
+            Some(class) => write!(out, "`{class}` object of {bytes}"),
+            None => write!(out, "heap block of {bytes}"),
+        }
+    }
 }
 
 impl fmt::Display for Place {
@@ -55,8 +98,27 @@ impl fmt::Display for Place {
             Place::Heap => out.write_str("the heap"),
             Place::Stack { thread } => write!(out, "the stack of {thread}"),
             Place::Register { thread } => write!(out, "a register of {thread}"),
+            Place::Driver => out.write_str("the driver"),
             Place::Mapping { name } => write!(out, "mapping {name}"),
             Place::Managed { from } => write!(out, "managed memory reachable from {from}"),
+            Place::Blocks {
+                from,
+                blocks,
+                is_longer,
+            } => {
+                match **from {
+                    Place::Heap => out.write_str("an anonymous mapping")?,
+                    ref from => write!(out, "{from}")?,
+                }
+                for (index, block) in blocks.iter().enumerate() {
+                    if index == 1 && *is_longer {
+                        out.write_str(" → …")?;
+                    }
+                    write!(out, " → {block}")?;
+                }
+                Ok(())
+            }
+            Place::LostBlock(block) => write!(out, "a lost {block}"),
         }
     }
 }
@@ -75,6 +137,10 @@ mod tests {
             thread: "the main thread".into(),
             module: module.map(Into::into),
             symbol: symbol.map(Into::into),
+        };
+        let block = |bytes, class: Option<&str>| Block {
+            bytes,
+            class: class.map(Into::into),
         };
         let thread = || "thread 12 (worker)".to_owned();
         for (place, words) in [
@@ -105,6 +171,26 @@ mod tests {
                     from: Box::new(global(Some("head"))),
                 },
                 "managed memory reachable from global `head` in libfoo.so",
+            ),
+            (
+                Place::Blocks {
+                    from: Box::new(global(Some("cache"))),
+                    blocks: vec![block(24, None), block(1024, Some("Model"))],
+                    is_longer: false,
+                },
+                "global `cache` in libfoo.so → heap block of 24 B → `Model` object of 1 KiB",
+            ),
+            (
+                Place::Blocks {
+                    from: Box::new(Place::Heap),
+                    blocks: vec![block(24, None), block(40, None), block(56, None)],
+                    is_longer: true,
+                },
+                "an anonymous mapping → heap block of 24 B → … → heap block of 40 B → heap block of 56 B",
+            ),
+            (
+                Place::LostBlock(block(24, None)),
+                "a lost heap block of 24 B",
             ),
         ] {
             assert_eq!(place.to_string(), words);

@@ -1,159 +1,121 @@
 //! Compares each aligned word of memory with the targets.
 
-use std::iter;
 use std::mem;
 use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::memory::{Memory, PAGE, bytes_of};
+use super::memory::Memory;
 use super::python::Python;
+use super::rank::{Rank, Spot};
+use super::read::{Part, Reader};
 use super::targets::Targets;
-
-/// What a place is worth in a report: the smaller, the more it says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(super) enum Rank {
-    Global = 0,
-    ThreadLocal,
-    Heap,
-    Mapping,
-    Stack,
-    Register,
-}
 
 /// Where the program holds an address that is found in a part of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Holder {
     /// There.
     Own(Rank),
-    /// In managed memory. This is [`Scan::best`] of the block, so that all blocks of a list have the place of the first.
-    Managed(u64),
+    /// In managed memory. This is the best place of the block, so that all blocks of a list have the place of the first.
+    Managed(Spot),
+}
+
+/// A part of memory, and what finding an address there means.
+pub(super) struct Item {
+    pub(super) part: Part,
+    pub(super) holder: Holder,
 }
 
 /// Where a target was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Found {
-    pub(super) rank: Rank,
-    /// For a register the thread's number.
-    pub(super) address: u64,
+    pub(super) spot: Spot,
     /// The address of managed memory was found there, which leads to the target.
     pub(super) by_managed: bool,
 }
 
-/// A part of memory for one thread of the search.
-pub(super) struct Item {
-    pub(super) addresses: Range<u64>,
-    pub(super) holder: Holder,
-    /// Untouched pages hold nothing.
-    pub(super) private: bool,
-    /// The free chunks that touch it, as a range of [`Scan::holes`].
-    pub(super) holes: Range<usize>,
-}
-
-/// Bytes of a window: it stays in a core's cache.
-const WINDOW: u64 = 128 << 10;
-/// Longest item.
-const ITEM: u64 = 1 << 20;
-const ADDRESS_BITS: u32 = 56;
 /// The bit of a place that leads to the target by managed memory. Others are better.
 const BY_MANAGED: u64 = 1 << 63;
-const NOT_FOUND: u64 = u64::MAX;
 
-/// Addresses in parts of the length of items.
-pub(super) fn parts(addresses: Range<u64>) -> impl Iterator<Item = Range<u64>> {
-    let Range { start: mut at, end } = addresses;
-    iter::from_fn(move || {
-        let start = at;
-        at = (at - at % ITEM + ITEM).min(end);
-        (start < end).then_some(start..at)
+/// More places in the heap are not noted: what is found there is reachable then, whether or not the heap's block is.
+const MOST_IN_HEAP: usize = 1 << 22;
+
+/// The best places of a group of targets: the smallest value is the best.
+struct Best {
+    all: AtomicU64,
+    /// Of those that do not depend on whether a block of the heap is reachable.
+    beside_heap: AtomicU64,
+}
+
+impl Best {
+    fn new() -> Best {
+        Best {
+            all: AtomicU64::new(Spot::NONE),
+            beside_heap: AtomicU64::new(Spot::NONE),
+        }
+    }
+}
+
+fn found(place: u64) -> Option<Found> {
+    let spot = Spot::from_word(place & !BY_MANAGED)?;
+    Some(Found {
+        spot,
+        by_managed: place & BY_MANAGED != 0,
     })
 }
 
 /// A search in progress.
 pub(super) struct Scan<'a> {
     pub(super) memory: &'a Memory,
-    pub(super) targets: &'a Targets,
-    pub(super) python: Option<Python>,
-    /// Free chunks, sorted.
-    pub(super) holes: Vec<Range<u64>>,
-    pub(super) deadline: Instant,
-    /// For each group of targets the best place: rank and address, so that the smallest value is the best.
-    best: Vec<AtomicU64>,
+    reader: &'a Reader<'a>,
+    targets: &'a Targets,
+    python: Option<&'a Python>,
+    best: Vec<Best>,
+    /// Groups of targets and where in the heap they were found; all of them, up to a limit.
+    in_heap: Mutex<Vec<(u32, u64)>>,
     /// Groups of managed memory that were found and not searched yet.
     reached: Mutex<Vec<usize>>,
-    pub(super) searched: AtomicU64,
-    /// Bytes for which there was no time.
-    pub(super) left: AtomicU64,
     /// Bytes that could not be read.
     pub(super) unread: AtomicU64,
     /// The same of managed memory.
     pub(super) unread_managed: AtomicU64,
-    pub(super) late: AtomicBool,
-    /// Buffers that no thread uses now.
-    buffers: Mutex<Vec<Buffers>>,
-}
-
-/// What a thread reads into.
-struct Buffers {
-    words: Vec<u64>,
-    pages: Vec<u64>,
-}
-
-impl Buffers {
-    fn new() -> Buffers {
-        Buffers {
-            words: vec![0; (WINDOW / 8) as usize],
-            pages: vec![0; (ITEM / PAGE + 2) as usize],
-        }
-    }
 }
 
 impl<'a> Scan<'a> {
     pub(super) fn new(
         memory: &'a Memory,
+        reader: &'a Reader<'a>,
         targets: &'a Targets,
-        python: Option<Python>,
-        holes: Vec<Range<u64>>,
-        deadline: Instant,
+        python: Option<&'a Python>,
     ) -> Scan<'a> {
         Scan {
             memory,
+            reader,
             targets,
             python,
-            holes,
-            deadline,
-            best: (0..targets.group_count())
-                .map(|_| AtomicU64::new(NOT_FOUND))
-                .collect(),
+            best: (0..targets.group_count()).map(|_| Best::new()).collect(),
+            in_heap: Mutex::new(Vec::new()),
             reached: Mutex::new(Vec::new()),
-            searched: AtomicU64::new(0),
-            left: AtomicU64::new(0),
             unread: AtomicU64::new(0),
             unread_managed: AtomicU64::new(0),
-            late: AtomicBool::new(false),
-            buffers: Mutex::new(Vec::new()),
         }
     }
 
-    /// The best place of a target.
-    pub(super) fn best(&self, target: usize) -> Option<Found> {
-        let best = self.best[self.targets.group_of(target)].load(Ordering::Relaxed);
-        let rank = match (best & !BY_MANAGED) >> ADDRESS_BITS {
-            0 => Rank::Global,
-            1 => Rank::ThreadLocal,
-            2 => Rank::Heap,
-            3 => Rank::Mapping,
-            4 => Rank::Stack,
-            5 => Rank::Register,
-            _ => return None,
-        };
-        Some(Found {
-            rank,
-            address: best & ((1 << ADDRESS_BITS) - 1),
-            by_managed: best & BY_MANAGED != 0,
-        })
+    /// The best place of a group of targets.
+    pub(super) fn best(&self, group: usize) -> Option<Found> {
+        found(self.best[group].all.load(Ordering::Relaxed))
+    }
+
+    /// The best place that does not depend on whether a block of the heap is reachable.
+    pub(super) fn beside_heap(&self, group: usize) -> Option<Found> {
+        found(self.best[group].beside_heap.load(Ordering::Relaxed))
+    }
+
+    /// The places in the heap where groups of targets were found, in order. `None` where there are too many.
+    pub(super) fn in_heap(&self) -> Option<Vec<(u32, u64)>> {
+        let mut places = mem::take(&mut *self.in_heap.lock().ok()?);
+        places.sort_unstable();
+        (places.len() < MOST_IN_HEAP).then_some(places)
     }
 
     /// The managed memory that was found since the last call, and what holds the addresses in it.
@@ -164,8 +126,7 @@ impl<'a> Scan<'a> {
             .map(|mut reached| mem::take(&mut *reached));
         let addresses = |group| {
             let addresses = self.targets.managed().get(&group)?.clone();
-            let best = self.best[group].load(Ordering::Relaxed);
-            Some((addresses, Holder::Managed(best)))
+            Some((addresses, Holder::Managed(self.best(group)?.spot)))
         };
         let reached = reached.unwrap_or_default().into_iter();
         reached.filter_map(addresses).collect()
@@ -183,138 +144,70 @@ impl<'a> Scan<'a> {
     #[inline(never)]
     fn candidate(&self, value: u64, holder: Holder, address: u64) {
         let place = match holder {
-            Holder::Own(rank) => (rank as u64) << ADDRESS_BITS | address,
-            Holder::Managed(place) => place | BY_MANAGED,
+            Holder::Own(rank) => Spot::new(rank, address).word(),
+            Holder::Managed(spot) => spot.word() | BY_MANAGED,
         };
+        let is_heap = holder == Holder::Own(Rank::Heap);
         let mut is_free = None;
         self.targets.find(value, |group| {
-            if place < self.best[group].load(Ordering::Relaxed)
-                && !*is_free.get_or_insert_with(|| self.is_free_in_python(holder, address))
+            let best = &self.best[group];
+            let side = match is_heap {
+                true => &best.all,
+                false => &best.beside_heap,
+            };
+            // A place in the heap counts whether or not it is the best one, until there is one that does not depend on its block.
+            let is_wanted = match is_heap {
+                true => best.beside_heap.load(Ordering::Relaxed) > place,
+                false => place < side.load(Ordering::Relaxed),
+            };
+            if !is_wanted || *is_free.get_or_insert_with(|| self.is_free_in_python(holder, address))
             {
-                let before = self.best[group].fetch_min(place, Ordering::Relaxed);
-                if before == NOT_FOUND
-                    && self.targets.managed().contains_key(&group)
-                    && let Ok(mut reached) = self.reached.lock()
-                {
-                    reached.push(group);
-                }
+                return;
+            }
+            if is_heap
+                && let Ok(mut places) = self.in_heap.lock()
+                && places.len() < MOST_IN_HEAP
+            {
+                places.push((group as u32, address));
+            }
+            side.fetch_min(place, Ordering::Relaxed);
+            let before = best.all.fetch_min(place, Ordering::Relaxed);
+            if before == Spot::NONE
+                && self.targets.managed().contains_key(&group)
+                && let Ok(mut reached) = self.reached.lock()
+            {
+                reached.push(group);
             }
         });
     }
 
     fn is_free_in_python(&self, holder: Holder, address: u64) -> bool {
         let is_heap = holder == Holder::Own(Rank::Heap);
-        let python = self.python.as_ref().filter(|_| is_heap);
+        let python = self.python.filter(|_| is_heap);
         python.is_some_and(|python| python.is_free(self.memory, address))
     }
 
     /// Searches an item.
     pub(super) fn item(&self, item: &Item) {
-        let length = item.addresses.end - item.addresses.start;
-        if self.late.load(Ordering::Relaxed) || Instant::now() >= self.deadline {
-            self.late.store(true, Ordering::Relaxed);
-            self.left.fetch_add(length, Ordering::Relaxed);
-            return;
-        }
-        let free = self.buffers.lock().ok().and_then(|mut free| free.pop());
-        let mut buffers = free.unwrap_or_else(Buffers::new);
-        self.read_item(item, &mut buffers);
-        if let Ok(mut free) = self.buffers.lock() {
-            free.push(buffers);
-        }
-    }
-
-    fn read_item(&self, item: &Item, buffers: &mut Buffers) {
-        let Buffers { words, pages } = buffers;
-        let Range { start, end } = item.addresses;
-        let first = start / PAGE;
-        let count = (end.div_ceil(PAGE) - first) as usize;
-        let pages = &mut pages[..count];
-        match item.private {
-            true => self.memory.populated(first * PAGE, pages),
-            false => pages.fill(1),
-        }
-        let mut page = 0;
-        let mut searched = 0;
-        while page < count {
-            if pages[page] == 0 {
-                page += 1;
-                continue;
-            }
-            let mut behind = page + 1;
-            while behind < count && pages[behind] != 0 && (behind - page) as u64 * PAGE < WINDOW {
-                behind += 1;
-            }
-            let from = ((first + page as u64) * PAGE).max(start);
-            let to = ((first + behind as u64) * PAGE).min(end);
-            // Words are aligned; pieces may begin and end anywhere.
-            let from = from.next_multiple_of(8);
-            let to = to - to % 8;
-            if from < to {
-                searched += self.window(item, from..to, words);
-            }
-            page = behind;
-        }
-        self.searched.fetch_add(searched, Ordering::Relaxed);
-    }
-
-    /// Reads a window and searches it. Returns how many bytes could be read.
-    fn window(&self, item: &Item, addresses: Range<u64>, words: &mut [u64]) -> u64 {
-        let (mut at, mut unread) = (addresses.start, 0);
-        while at < addresses.end {
-            let length = (addresses.end - at) as usize;
-            let read = self.memory.read(at, &mut bytes_of(words)[..length]) / 8;
-            self.without_holes(item, at, &words[..read]);
-            at += 8 * read as u64;
-            // The page that could not be read; all of them if none can.
-            let next = match self.memory.is_refused() {
-                true => addresses.end,
-                false => (at - at % PAGE + PAGE).min(addresses.end),
-            };
-            if at < next {
-                unread += next - at;
-                at = next;
-            }
-        }
+        let unread = self.reader.read(&item.part, &mut |start, words| {
+            self.words(item.holder, start, words);
+        });
         match item.holder {
             Holder::Managed(_) => self.unread_managed.fetch_add(unread, Ordering::Relaxed),
-            Holder::Own(_) if item.private || self.memory.is_refused() => {
+            Holder::Own(_) if item.part.private || self.memory.is_refused() => {
                 self.unread.fetch_add(unread, Ordering::Relaxed)
             }
             // The program cannot read shared memory either behind the end of its file.
             Holder::Own(_) => 0,
         };
-        addresses.end - addresses.start - unread
     }
 
-    /// Searches words that were read at `start`, without the holes.
-    fn without_holes(&self, item: &Item, start: u64, words: &[u64]) {
-        let end = start + 8 * words.len() as u64;
-        let mut at = start;
-        for hole in &self.holes[item.holes.clone()] {
-            if hole.end <= at {
-                continue;
-            }
-            if hole.start >= end {
-                break;
-            }
-            self.words(item, start, words, at..hole.start.max(at));
-            at = hole.end.min(end);
-        }
-        self.words(item, start, words, at..end);
-    }
-
-    /// Searches a part of a window that begins at `start`.
-    fn words(&self, item: &Item, start: u64, words: &[u64], part: Range<u64>) {
-        let from = (part.start.next_multiple_of(8) - start) as usize / 8;
-        let to = (part.end - start) as usize / 8;
-        if from >= to {
-            return;
-        }
+    /// Searches words that were read at `start`.
+    fn words(&self, holder: Holder, start: u64, words: &[u64]) {
         let (low, span) = self.targets.bounds();
         // Eight at a time: nearly always none of them lies between the lowest and the highest target.
-        let mut at = from;
-        for block in words[from..to].chunks(8) {
+        let mut at = start;
+        for block in words.chunks(8) {
             let mut any = false;
             for word in block {
                 any |= word.wrapping_sub(low) < span;
@@ -322,21 +215,20 @@ impl<'a> Scan<'a> {
             if any {
                 for (index, word) in block.iter().enumerate() {
                     if word.wrapping_sub(low) < span {
-                        let address = start + 8 * (at + index) as u64;
-                        self.candidate(*word, item.holder, address);
+                        self.candidate(*word, holder, at + 8 * index as u64);
                     }
                 }
             }
-            at += block.len();
+            at += 8 * block.len() as u64;
         }
-        if let Some(python) = &self.python {
-            for (index, word) in words[from..to].iter().enumerate() {
+        if let Some(python) = self.python {
+            for (index, word) in words.iter().enumerate() {
                 if let Some(value) = Python::digits(*word)
                     && value.wrapping_sub(low) < span
                 {
-                    let address = start + 8 * (from + index) as u64;
+                    let address = start + 8 * index as u64;
                     if python.is_integer(self.memory, address) {
-                        self.candidate(value, item.holder, address);
+                        self.candidate(value, holder, address);
                     }
                 }
             }
@@ -346,9 +238,12 @@ impl<'a> Scan<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::ops::Range;
+    use std::sync::atomic::Ordering;
+    use std::time::{Duration, Instant};
+
+    use super::{Found, Holder, Item, Memory, Part, Rank, Reader, Scan, Spot, Targets};
     use crate::search::Target;
-    use std::time::Duration;
 
     /// The places that a scan of the words finds for targets of 16 bytes.
     fn scan(
@@ -372,32 +267,25 @@ mod tests {
             .collect();
         let (memory, arranged) = (Memory::open(), Targets::new(&targets));
         let item = Item {
-            addresses: start..start + 8 * words.len() as u64,
+            part: Part {
+                addresses: start..start + 8 * words.len() as u64,
+                private: true,
+                holes: 0..holes.len(),
+            },
             holder: Holder::Own(Rank::Heap),
-            private: true,
-            holes: 0..holes.len(),
         };
-        let scan = Scan::new(&memory, &arranged, None, holes, Instant::now() + time);
+        let reader = Reader::new(&memory, &holes, Instant::now() + time);
+        let scan = Scan::new(&memory, &reader, &arranged, None);
         scan.item(&item);
         let places = (0..targets.len()).map(|target| {
-            let found = scan.best(target)?;
-            assert_eq!((found.rank, found.by_managed), (Rank::Heap, false));
-            Some((found.address - start) / 8)
+            let Found { spot, by_managed } = scan.best(arranged.group_of(target))?;
+            assert_eq!((spot.rank(), by_managed), (Rank::Heap, false));
+            Some((spot.address() - start) / 8)
         });
-        (places.collect(), scan.left.load(Ordering::Relaxed))
-    }
-
-    #[test]
-    fn parts_end_at_multiples() {
-        let all: Vec<_> = parts(ITEM - 8..3 * ITEM + 16).collect();
-        let expected = [
-            ITEM - 8..ITEM,
-            ITEM..2 * ITEM,
-            2 * ITEM..3 * ITEM,
-            3 * ITEM..3 * ITEM + 16,
-        ];
-        assert_eq!(all, expected);
-        assert_eq!(parts(ITEM..ITEM).count(), 0);
+        let places: Vec<_> = places.collect();
+        let in_heap = scan.in_heap().expect("not too many");
+        assert_eq!(in_heap.len(), places.iter().flatten().count());
+        (places, reader.left.load(Ordering::Relaxed))
     }
 
     const HOUR: Duration = Duration::from_secs(3600);
@@ -432,5 +320,36 @@ mod tests {
         let words = vec![0x7000_0000_u64; 1000];
         let (found, left) = scan(&words, &[0x7000_0000], &[], Duration::ZERO);
         assert_eq!((found, left), (vec![None], 8000));
+    }
+
+    /// All places in the heap are noted, but where an address is in a better place.
+    #[test]
+    fn places_in_the_heap_are_all_noted() {
+        let target = |start| Target {
+            start,
+            len: 16,
+            is_managed: false,
+        };
+        let targets = Targets::new(&[target(0x7000_0000), target(0x7100_0000)]);
+        let memory = Memory::open();
+        let reader = Reader::new(&memory, &[], Instant::now() + HOUR);
+        let scan = Scan::new(&memory, &reader, &targets, None);
+        scan.value(0x7000_0008, Rank::Heap, 0x5000);
+        scan.value(0x7000_0000, Rank::Stack, 0x7fff_0000);
+        scan.value(0x7000_0000, Rank::Heap, 0x4000);
+        scan.value(0x7100_0000, Rank::Global, 0x3000);
+        scan.value(0x7100_0000, Rank::Heap, 0x6000);
+        let at = |rank, address| {
+            let spot = Spot::new(rank, address);
+            Some(Found {
+                spot,
+                by_managed: false,
+            })
+        };
+        assert_eq!(scan.best(0), at(Rank::Heap, 0x4000));
+        assert_eq!(scan.beside_heap(0), at(Rank::Stack, 0x7fff_0000));
+        assert_eq!(scan.best(1), at(Rank::Global, 0x3000));
+        let places = scan.in_heap();
+        assert_eq!(places, Some(vec![(0, 0x4000), (0, 0x5000)]));
     }
 }

@@ -22,11 +22,10 @@ use crate::heap::threads::{left_out, thread_id};
 
 /// Further threads run on, and their whole stacks are searched.
 const CAPACITY: usize = 4096;
-/// How long no thread may have stopped before the rest is not waited for: on a busy machine each must be given a processor
-/// first, one after the other.
+/// How long no thread may have stopped before the rest is not waited for, but for those that only need a processor.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long all of them may take.
-const MOST: Duration = Duration::from_secs(4);
+/// How long all of them may take: on a busy machine each must be given a processor first, one after the other.
+const MOST: Duration = Duration::from_secs(10);
 /// After this time it is looked up which threads cannot stop.
 const GLANCE: Duration = Duration::from_millis(50);
 /// A thread runs on after this time, whatever became of the search.
@@ -249,7 +248,7 @@ pub(super) fn stop(memory: &Memory) -> Stopped {
         let new = SLOTS.iter().zip(&stopped.ids).enumerate().skip(sent);
         for (number, (slot, thread)) in new {
             let is_starting = || status(*thread).is_some_and(|status| status.is_starting(signal));
-            while is_starting() && Instant::now() < patient {
+            while is_starting() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(1));
             }
             match would_receive(memory, *thread, signal) {
@@ -294,7 +293,15 @@ fn wait(stopped: &Stopped, all: usize, signal: c_int, deadline: Instant) -> bool
         }
         let now = Instant::now();
         if now >= patient {
-            return false;
+            let mut threads = SLOTS.iter().zip(&stopped.ids[..all]);
+            let only_waits = |(slot, id): (&Slot, &i32)| {
+                slot.stopped.load(Ordering::Acquire) != stopped.number
+                    && status(*id).is_some_and(|status| status.waits_for_processor(signal))
+            };
+            if now >= deadline || !threads.any(only_waits) {
+                return false;
+            }
+            patient = deadline.min(now + PATIENCE);
         }
         futex_wait(&STOPPED, count, Some(GLANCE.min(patient - now)));
         let before = std::mem::replace(&mut count, STOPPED.load(Ordering::Acquire));

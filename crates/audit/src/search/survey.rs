@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use cuguard_sync::own_thread;
 
+use super::blocks::Blocks;
 use super::crew::Crew;
 use super::entry;
 use super::glibc::Glibc;
@@ -12,11 +13,13 @@ use super::layout::{self, Label, Piece};
 use super::maps::{self, Region};
 use super::memory::Memory;
 use super::modules::{Module, Owner};
-use super::scan::{Holder, Item, Rank, parts};
+use super::rank::Rank;
+use super::read::{Part, holes_in, parts};
+use super::scan::{Holder, Item};
 use super::stacks::{self, RED_ZONE, TlsBlock};
 use super::stop::{State, Stopped, Thread};
 use crate::heap;
-use crate::heap::threads::{left_out, thread_id};
+use crate::heap::threads::{is_own, left_out, thread_id};
 
 /// What was found out before the threads were stopped.
 pub(super) struct Known {
@@ -271,6 +274,47 @@ impl Survey {
         free
     }
 
+    /// The blocks of the program's heaps that are in use: all but the free chunks. `None` where the program's `malloc` is not
+    /// glibc's, or there are too many. A heap that is not consistent is left out.
+    pub(super) fn blocks(&self, memory: &Memory, free: &[Range<u64>]) -> Option<Blocks> {
+        let glibc = self.glibc.as_ref()?;
+        let heaps = glibc.heaps(memory, &self.regions);
+        let mut heaps: Vec<_> = heaps
+            .iter()
+            .filter_map(|heap| glibc.used_chunks(memory, heap, free))
+            .collect();
+        let large = Glibc::mapped_chunks(memory, &self.regions).into_iter();
+        heaps.extend(large.map(|(at, size)| (at..at + size, vec![(at, size)])));
+        heaps.sort_unstable_by_key(|(addresses, _)| addresses.start);
+        let mut blocks = Blocks::default();
+        for (addresses, chunks) in heaps {
+            if !blocks.add(addresses, &chunks) {
+                return None;
+            }
+        }
+        Some(blocks)
+    }
+
+    /// What the driver keeps: its blocks, and its variables.
+    pub(super) fn driver_memory(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        let blocks = heap::driver_memory().into_iter();
+        let blocks = blocks.map(|block| block.start as u64..block.end as u64);
+        let modules = self.modules.iter();
+        let modules = modules.filter(|module| module.owner == Owner::LeftOut);
+        let variables = modules.flat_map(|module| module.data.clone());
+        // This library's own variables hold nothing of the program.
+        let variables = variables.filter(|data| !is_own(data.start as usize));
+        blocks.chain(variables)
+    }
+
+    /// Whether the driver has the memory at an address: in the arena, or a variable.
+    pub(super) fn is_driver(&self, address: u64) -> bool {
+        let modules = self.modules.iter();
+        let modules = modules.filter(|module| module.owner == Owner::LeftOut);
+        let mut variables = modules.flat_map(|module| &module.data);
+        heap::range().contains(&(address as usize)) || variables.any(|data| data.contains(&address))
+    }
+
     /// The parts of the search, those first whose places say most.
     pub(super) fn items(&self, holes: &[Range<u64>]) -> Vec<Item> {
         let mut items = Vec::new();
@@ -284,14 +328,13 @@ impl Survey {
                 Label::ThreadLocal(_) => Rank::ThreadLocal,
             };
             for addresses in parts(piece.addresses.clone()) {
-                let first = holes.partition_point(|hole| hole.end <= addresses.start);
-                let behind =
-                    first + holes[first..].partition_point(|hole| hole.start < addresses.end);
                 items.push(Item {
-                    addresses,
+                    part: Part {
+                        holes: holes_in(holes, &addresses),
+                        addresses,
+                        private: region.is_empty_untouched(),
+                    },
                     holder: Holder::Own(rank),
-                    private: region.is_empty_untouched(),
-                    holes: first..behind,
                 });
             }
         }

@@ -71,6 +71,11 @@ impl Status {
         }
     }
 
+    /// Whether it receives the signal as soon as it is given a processor.
+    pub(super) fn waits_for_processor(self, signal: c_int) -> bool {
+        !self.has_ended && self.is_running && !self.blocks(signal)
+    }
+
     /// Whether it has not begun: until then, a thread blocks all signals.
     pub(super) fn is_starting(self, signal: c_int) -> bool {
         self.is_new && self.blocks(signal)
@@ -199,6 +204,10 @@ mod tests {
             Status::parse(text.as_bytes())
         };
         assert!(switches(0, 0).is_starting(60));
+        assert!(status("R", "0000000000000000").waits_for_processor(60));
+        assert!(!running.waits_for_processor(60));
+        assert!(!status("R", "0800000000000000").waits_for_processor(60));
+        assert!(!status("Z", "0000000000000000").waits_for_processor(60));
         assert!(!switches(1, 0).is_starting(60) && !switches(0, 10).is_starting(60));
     }
 }

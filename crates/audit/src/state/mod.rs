@@ -6,6 +6,7 @@
 //! - `counted` has resources that are opened several times and closed as often.
 //! - `mappings` has virtual memory: physical memory is alive while it has a handle or is mapped.
 //! - `graphs` has the memory that graphs allocate.
+//! - `parts` has the functions and variables of modules.
 //!
 //! No lock of these is held while the driver is called. Must not know the driver's signatures.
 
@@ -21,6 +22,7 @@ pub(crate) mod contexts;
 pub(crate) mod counted;
 pub(crate) mod graphs;
 pub(crate) mod mappings;
+pub(crate) mod parts;
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;

@@ -361,7 +361,11 @@ impl Page<'_, '_> {
             Fate::Unclassified | Fate::DestroyedWithContext | Fate::FreedLate => Tone::Notice,
             Fate::Reachable => Tone::Strong,
         };
-        let word = self.paint(tone, word(fate));
+        let word = match (fate, group.holder) {
+            // Only in host memory that is lost itself.
+            (Fate::Lost, Some(_)) => self.paint(tone, "indirectly lost"),
+            _ => self.paint(tone, word(fate)),
+        };
         let amount = self.paint(Tone::Strong, &what(group));
         let about = description(group.type_name, group.label.as_deref());
         let from = match group.holder {
@@ -443,14 +447,14 @@ impl Page<'_, '_> {
         }
     }
 
-    /// Where there are more groups than a reader looks through.
     fn tables(&mut self) {
         let prepared = self.prepared;
         let alive = [Fate::Lost, Fate::Unclassified, Fate::Reachable];
-        if alive.iter().map(|fate| self.of(*fate).len()).sum::<usize>() <= FEW {
-            return;
+        let groups = alive.iter().map(|fate| self.of(*fate).len());
+        // Of a few groups, the stack traces say more.
+        if groups.sum::<usize>() > FEW {
+            self.table("by call site", &prepared.by_frame, TABLE);
         }
-        self.table("by call site", &prepared.by_frame, TABLE);
         self.table("by library", &prepared.by_library, SHORT_TABLE);
         if !self.is_listed(Fate::Reachable) {
             self.shares("reachable from:", &prepared.by_holder, SHORT_TABLE);

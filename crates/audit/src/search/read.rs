@@ -1,0 +1,229 @@
+//! Reads parts of memory for a search: without untouched pages, without freed memory, and what cannot be read is counted.
+
+use std::iter;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use super::memory::{Memory, PAGE, bytes_of};
+
+/// A part of memory for one thread of the search.
+pub(super) struct Part {
+    pub(super) addresses: Range<u64>,
+    /// Untouched pages hold nothing.
+    pub(super) private: bool,
+    /// The free chunks that touch it, as a range of [`Reader::holes`].
+    pub(super) holes: Range<usize>,
+}
+
+/// Bytes of a window: it stays in a core's cache.
+const WINDOW: u64 = 128 << 10;
+/// Longest part.
+const PART: u64 = 1 << 20;
+
+/// Addresses in parts of the length of a [`Part`].
+pub(super) fn parts(addresses: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let Range { start: mut at, end } = addresses;
+    iter::from_fn(move || {
+        let start = at;
+        at = (at - at % PART + PART).min(end);
+        (start < end).then_some(start..at)
+    })
+}
+
+/// Those of the sorted holes that touch the addresses.
+pub(super) fn holes_in(holes: &[Range<u64>], addresses: &Range<u64>) -> Range<usize> {
+    let first = holes.partition_point(|hole| hole.end <= addresses.start);
+    let behind = first + holes[first..].partition_point(|hole| hole.start < addresses.end);
+    first..behind
+}
+
+/// Reads for the threads of a search.
+pub(super) struct Reader<'a> {
+    memory: &'a Memory,
+    /// Free chunks, sorted.
+    holes: &'a [Range<u64>],
+    deadline: Instant,
+    pub(super) searched: AtomicU64,
+    /// Bytes for which there was no time.
+    pub(super) left: AtomicU64,
+    late: AtomicBool,
+    /// Buffers that no thread uses now.
+    buffers: Mutex<Vec<Buffers>>,
+}
+
+/// What a thread reads into.
+struct Buffers {
+    words: Vec<u64>,
+    pages: Vec<u64>,
+}
+
+impl Buffers {
+    fn new() -> Buffers {
+        Buffers {
+            words: vec![0; (WINDOW / 8) as usize],
+            pages: vec![0; (PART / PAGE + 2) as usize],
+        }
+    }
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(
+        memory: &'a Memory,
+        holes: &'a [Range<u64>],
+        deadline: Instant,
+    ) -> Reader<'a> {
+        Reader {
+            memory,
+            holes,
+            deadline,
+            searched: AtomicU64::new(0),
+            left: AtomicU64::new(0),
+            late: AtomicBool::new(false),
+            buffers: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Whether the time is over.
+    pub(super) fn is_over(&self) -> bool {
+        if Instant::now() >= self.deadline {
+            self.late.store(true, Ordering::Relaxed);
+        }
+        self.late.load(Ordering::Relaxed)
+    }
+
+    /// Reads a part: calls the function with the aligned words at an address, piece by piece. Returns how many bytes could not be
+    /// read.
+    pub(super) fn read(&self, part: &Part, visit: &mut dyn FnMut(u64, &[u64])) -> u64 {
+        let length = part.addresses.end - part.addresses.start;
+        if self.is_over() {
+            self.left.fetch_add(length, Ordering::Relaxed);
+            return 0;
+        }
+        let free = self.buffers.lock().ok().and_then(|mut free| free.pop());
+        let mut buffers = free.unwrap_or_else(Buffers::new);
+        let unread = self.read_pages(part, &mut buffers, visit);
+        if let Ok(mut free) = self.buffers.lock() {
+            free.push(buffers);
+        }
+        unread
+    }
+
+    fn read_pages(
+        &self,
+        part: &Part,
+        buffers: &mut Buffers,
+        visit: &mut dyn FnMut(u64, &[u64]),
+    ) -> u64 {
+        let Buffers { words, pages } = buffers;
+        let Range { start, end } = part.addresses;
+        let first = start / PAGE;
+        let count = (end.div_ceil(PAGE) - first) as usize;
+        let pages = &mut pages[..count];
+        match part.private {
+            true => self.memory.populated(first * PAGE, pages),
+            false => pages.fill(1),
+        }
+        let mut page = 0;
+        let (mut searched, mut unread) = (0, 0);
+        while page < count {
+            if pages[page] == 0 {
+                page += 1;
+                continue;
+            }
+            let mut behind = page + 1;
+            while behind < count && pages[behind] != 0 && (behind - page) as u64 * PAGE < WINDOW {
+                behind += 1;
+            }
+            let from = ((first + page as u64) * PAGE).max(start);
+            let to = ((first + behind as u64) * PAGE).min(end);
+            // Words are aligned; pieces may begin and end anywhere.
+            let from = from.next_multiple_of(8);
+            let to = to - to % 8;
+            if from < to {
+                let missing = self.window(part, from..to, words, visit);
+                searched += to - from - missing;
+                unread += missing;
+            }
+            page = behind;
+        }
+        self.searched.fetch_add(searched, Ordering::Relaxed);
+        unread
+    }
+
+    /// Reads a window. Returns how many bytes could not be read.
+    fn window(
+        &self,
+        part: &Part,
+        addresses: Range<u64>,
+        words: &mut [u64],
+        visit: &mut dyn FnMut(u64, &[u64]),
+    ) -> u64 {
+        let (mut at, mut unread) = (addresses.start, 0);
+        while at < addresses.end {
+            let length = (addresses.end - at) as usize;
+            let read = self.memory.read(at, &mut bytes_of(words)[..length]) / 8;
+            self.without_holes(part, at, &words[..read], visit);
+            at += 8 * read as u64;
+            // The page that could not be read; all of them if none can.
+            let next = match self.memory.is_refused() {
+                true => addresses.end,
+                false => (at - at % PAGE + PAGE).min(addresses.end),
+            };
+            if at < next {
+                unread += next - at;
+                at = next;
+            }
+        }
+        unread
+    }
+
+    /// Visits words that were read at `start`, without the holes.
+    fn without_holes(
+        &self,
+        part: &Part,
+        start: u64,
+        words: &[u64],
+        visit: &mut dyn FnMut(u64, &[u64]),
+    ) {
+        let end = start + 8 * words.len() as u64;
+        let mut between = |from: u64, to: u64| {
+            let from = (from.next_multiple_of(8) - start) as usize / 8;
+            let to = (to - start) as usize / 8;
+            if from < to {
+                visit(start + 8 * from as u64, &words[from..to]);
+            }
+        };
+        let mut at = start;
+        for hole in &self.holes[part.holes.clone()] {
+            if hole.end <= at {
+                continue;
+            }
+            if hole.start >= end {
+                break;
+            }
+            between(at, hole.start.max(at));
+            at = hole.end.min(end);
+        }
+        between(at, end);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PART, parts};
+
+    #[test]
+    fn parts_end_at_multiples() {
+        let all: Vec<_> = parts(PART - 8..3 * PART + 16).collect();
+        let expected = [
+            PART - 8..PART,
+            PART..2 * PART,
+            2 * PART..3 * PART,
+            3 * PART..3 * PART + 16,
+        ];
+        assert_eq!(all, expected);
+        assert_eq!(parts(PART..PART).count(), 0);
+    }
+}
