@@ -1,19 +1,24 @@
 //! Out of memory: when the driver refuses an allocation, the diagnosis goes to standard error, once for each call site,
 //! before the program gets its error code. It is kept for the report.
 //!
+//! An allocator that is refused memory may free what it caches and retry, from another line: that is the same request, which is
+//! diagnosed and counted once.
+//!
 //! The driver is queried through its own functions, which are not recorded. The program's thread is inside a driver call
 //! that has returned, so the driver can be called here; what it does not return is unknown, and the diagnosis says so.
 
 mod on_device;
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuguard_nvml::{Nvml, Process};
 use cuguard_registry::{Amount, Kind, Origin, Registry, record_out_of_memory};
-use cuguard_report::audit::Refused;
+use cuguard_report::audit::{Refused, program_functions};
 use cuguard_report::oom::{
     FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings,
 };
@@ -28,8 +33,9 @@ use on_device::OnDevice;
 /// Held while an allocation is diagnosed, so that the diagnoses of several threads follow each other.
 static DIAGNOSING: Mutex<()> = Mutex::new(());
 
-/// What was refused, by a hash of function and stack trace, in this order. Never held while the driver is called.
-static REFUSED: Mutex<Vec<(u64, Refused)>> = Mutex::new(Vec::new());
+/// What was refused, by a hash of function and stack trace, in this order; a retry as the call site of the first try. Never held while
+/// the driver is called.
+static REFUSED: Mutex<Table> = Mutex::new(Table::new());
 
 /// The devices of the pools that the program created. Held while pools are queried, and while the record of a pool that is
 /// about to be destroyed is removed: what has a record under this lock is not destroyed yet.
@@ -54,11 +60,21 @@ pub(crate) fn refused(
 ) {
     let trace = origin::trace();
     state::begin();
-    record_out_of_memory(bytes, || trace, contexts::current());
+    register_frames(python::resolve);
     let origin = Origin::from_frames(trace.stack());
     let mut hasher = DefaultHasher::new();
     (function, origin.stack).hash(&mut hasher);
     let hash = hasher.finish();
+    ANY.store(true, Relaxed);
+    let request = (function, bytes, device);
+    let before = LAST.replace(Some((hash, request)));
+    let first_try = before.filter(|(before, of)| *before != hash && *of == request);
+    if first_try.is_some_and(|(first, _)| is_retry(hash, first, origin)) {
+        // It may be tried once more.
+        LAST.set(first_try);
+        return;
+    }
+    record_out_of_memory(bytes, || trace, contexts::current());
     let bytes = (bytes != 0).then_some(bytes);
     let new = Refused {
         function: function.to_owned(),
@@ -70,36 +86,99 @@ pub(crate) fn refused(
     if !note(hash, new) {
         return;
     }
-    register_frames(python::resolve);
     let diagnosing = DIAGNOSING.lock().unwrap_or_else(PoisonError::into_inner);
     let why = diagnose(function, kind, bytes, origin, device);
     let text = why.to_text();
     stderr::print(&text);
     drop(diagnosing);
-    let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, one)) = refused.iter_mut().find(|(one, _)| *one == hash) {
+    if let Some(one) = table().find(hash) {
         one.diagnosis = text;
     }
 }
 
+/// What is the same in a retry: the function, the bytes, and the device that the call names.
+type Request = (&'static str, u64, Option<CUdevice>);
+
+/// Whether anything was refused.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// The calling thread has allocated something: what it is refused next is no retry.
+#[inline]
+pub(crate) fn allocated() {
+    if ANY.load(Relaxed) {
+        LAST.set(None);
+    }
+}
+
+thread_local! {
+    /// What the thread was refused last, and where.
+    static LAST: Cell<Option<(u64, Request)>> = const { Cell::new(None) };
+}
+
+struct Table {
+    sites: Vec<(u64, Refused)>,
+    /// Call sites that retry, and those of the first try.
+    retries: Vec<(u64, u64)>,
+}
+
+impl Table {
+    const fn new() -> Self {
+        Self {
+            sites: Vec::new(),
+            retries: Vec::new(),
+        }
+    }
+
+    fn find(&mut self, hash: u64) -> Option<&mut Refused> {
+        let mut sites = self.sites.iter_mut();
+        sites.find_map(|(site, refused)| (*site == hash).then_some(refused))
+    }
+}
+
+fn table() -> MutexGuard<'static, Table> {
+    REFUSED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether a call site retries what the thread was refused at another: through the same functions of the program, wherever a library
+/// or one of these functions calls from.
+fn is_retry(hash: u64, first: u64, origin: Origin) -> bool {
+    let first_stack = {
+        let mut table = table();
+        if table.retries.contains(&(hash, first)) {
+            return true;
+        }
+        if table.find(hash).is_some() {
+            return false;
+        }
+        table.find(first).map(|first| first.origin.stack)
+    };
+    // Names are resolved without the lock, once for each pair of call sites.
+    let own = program_functions(origin.stack);
+    let is_retry = !own.is_empty() && first_stack.is_some_and(|it| program_functions(it) == own);
+    if is_retry {
+        table().retries.push((hash, first));
+    }
+    is_retry
+}
+
 /// Counts a refused allocation. Returns whether it is the first of its call site.
 fn note(hash: u64, new: Refused) -> bool {
-    let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = refused.iter().position(|(one, _)| *one == hash);
-    let index = known.unwrap_or_else(|| {
-        refused.push((hash, new.clone()));
-        refused.len() - 1
-    });
-    let (_, one) = &mut refused[index];
-    one.count = one.count.saturating_add(1);
-    one.largest = one.largest.max(new.bytes);
-    known.is_none()
+    let mut table = table();
+    let is_new = table.find(hash).is_none();
+    if is_new {
+        table.sites.push((hash, new.clone()));
+    }
+    if let Some(one) = table.find(hash) {
+        one.count = one.count.saturating_add(1);
+        one.largest = one.largest.max(new.bytes);
+    }
+    is_new
 }
 
 /// What was refused until now, by call site.
 pub(crate) fn all_refused() -> Vec<Refused> {
-    let refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
-    refused.iter().map(|(_, one)| one.clone()).collect()
+    let sites = &table().sites;
+    sites.iter().map(|(_, one)| one.clone()).collect()
 }
 
 fn diagnose(

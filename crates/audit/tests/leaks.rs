@@ -55,3 +55,40 @@ fn the_report_has_every_kind_with_exact_counts_and_bytes() {
         assert_eq!(frame["function"], "main", "{group}");
     }
 }
+
+/// The driver returns the module of a function, and the library of a kernel: who has one of these has not lost the module.
+#[test]
+fn modules_are_reachable_by_what_is_in_them() {
+    let driver = simulated_driver_folder();
+    let source = include_str!("programs/parts.c");
+    let Some(program) = compile(&driver, "parts", source, &["-l:libcuda.so.1"]) else {
+        return;
+    };
+    let report = json(&program, &driver);
+    let groups = report["groups"].as_array().expect("groups are an array");
+    let mut found: Vec<_> = groups
+        .iter()
+        .filter(|group| group["kind"] != "context")
+        .map(|group| {
+            let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+            let function = text(&group["stack"][1]["function"]);
+            (function, text(&group["fate"]), text(&group["holder"]))
+        })
+        .collect();
+    found.sort();
+    let reachable = |function: &str, holder: &str| {
+        let holder = format!("global `{holder}` in parts");
+        (function.to_owned(), "reachable".to_owned(), holder)
+    };
+    let lost = |function: &str| (function.to_owned(), "lost".to_owned(), String::new());
+    let expected = [
+        reachable("by_function", "function"),
+        reachable("by_kernel", "kernel"),
+        reachable("by_kernel_function", "kernel_function"),
+        reachable("by_module", "module"),
+        reachable("by_variable", "variable"),
+        lost("lose_all"),
+        lost("lose_function"),
+    ];
+    assert_eq!(found, expected, "{report}");
+}

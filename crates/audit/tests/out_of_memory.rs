@@ -70,6 +70,59 @@ fn refused_allocations_are_in_the_report() {
     }
 }
 
+/// As PyTorch does: its allocator frees what it caches, and retries from another line.
+#[test]
+fn a_retry_is_the_same_request() {
+    let retries = r#"
+static unsigned long long small;
+static __attribute__((noinline)) int ask(size_t bytes) {
+    unsigned long long memory;
+    return cuMemAlloc_v2(&memory, bytes);
+}
+static __attribute__((noinline)) int try_twice(size_t bytes) {
+    if (ask(bytes) != 2) return 1;
+    return ask(bytes);
+}
+static __attribute__((noinline)) int elsewhere(size_t bytes) { return ask(bytes); }
+static __attribute__((noinline)) int after_another(size_t bytes) {
+    if (ask(bytes) != 2 || cuMemAlloc_v2(&small, 1) != 0) return 1;
+    return ask(bytes);
+}
+int main(void) {
+    if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0)) return 8;
+    size_t large = (size_t)1 << 45;
+    for (int i = 0; i < 3; i++) if (try_twice(large) != 2) return 1;
+    if (elsewhere(large) != 2) return 2;
+    if (after_another(large) != 2) return 3;
+    return ask(large) == 2 && ask(2 * large) == 2 ? 0 : 4;
+}"#;
+    let source = SOURCE
+        .split_once("static __attribute__")
+        .expect("functions");
+    let Some(report) = report_of("retries", &format!("{}{retries}", source.0)) else {
+        return;
+    };
+    let refused = report["refused"].as_array().expect("a list");
+    let found = refused.iter().map(|one| {
+        let function = |at: usize| one["stack"][at]["function"].as_str().unwrap_or_default();
+        let bytes = one["bytes"].as_u64().unwrap_or_default() >> 45;
+        (function(1).to_owned(), one["count"].as_u64(), bytes)
+    });
+    let found: Vec<_> = found.collect();
+    let expected = [
+        ("try_twice", 3, 1),
+        ("elsewhere", 1, 1),
+        // What was refused before something else was allocated, and afterwards.
+        ("after_another", 1, 1),
+        ("after_another", 1, 1),
+        ("main", 1, 1),
+        ("main", 1, 2),
+    ];
+    let expected = expected.map(|(name, count, bytes)| (name.to_owned(), Some(count), bytes));
+    assert_eq!(found, expected, "{report:#}");
+    assert_eq!(report["refused_count"], 8, "{report:#}");
+}
+
 #[test]
 fn a_file_has_the_diagnosis_and_standard_error_has_it_once() {
     let driver = simulated_driver_folder();

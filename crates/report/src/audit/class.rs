@@ -4,6 +4,8 @@
 //! happened inside of those. So they are recognized: by the file name of the module, by the folder of a Python package, and
 //! by namespaces and prefixes where a library is linked statically.
 
+use super::function_name::bare;
+use super::libraries;
 use crate::foreign::is_foreign;
 use crate::frames::{Source, source_of_names};
 use crate::symbols::Frame;
@@ -128,52 +130,6 @@ const PASS_ON: [&str; 8] = [
 
 const DRIVER_MODULES: [&str; 3] = ["libcuda.so", "libcudart", "libnvidia-"];
 
-/// Libraries by the beginning of their file name, and what they are called.
-const LIBRARY_MODULES: [(&str, &str); 24] = [
-    // CUDA libraries.
-    ("libcublas", "cuBLAS"),
-    ("libcudnn", "cuDNN"),
-    ("libcufft", "cuFFT"),
-    ("libcufile", "cuFile"),
-    ("libcupti", "CUPTI"),
-    ("libcurand", "cuRAND"),
-    ("libcusolver", "cuSOLVER"),
-    ("libcusparse", "cuSPARSE"),
-    ("libcutensor", "cuTENSOR"),
-    ("libnccl", "NCCL"),
-    ("libnpp", "NPP"),
-    ("libnvJitLink", "nvJitLink"),
-    ("libnvToolsExt", "NVTX"),
-    ("libnvinfer", "TensorRT"),
-    ("libnvjpeg", "nvJPEG"),
-    ("libnvrtc", "NVRTC"),
-    ("libnvshmem", "NVSHMEM"),
-    // Allocators and frameworks.
-    ("libc10", "PyTorch"),
-    ("libtorch", "PyTorch"),
-    ("librmm", "RMM"),
-    ("libcudf", "cuDF"),
-    ("libtensorflow", "TensorFlow"),
-    ("libonnxruntime", "ONNX Runtime"),
-    ("xla_", "XLA"),
-];
-
-/// Packages of Python, as folders of `site-packages`, and what they are called.
-const PACKAGES: [(&str, &str); 12] = [
-    ("torch", "PyTorch"),
-    ("cupy", "CuPy"),
-    ("cupyx", "CuPy"),
-    ("cupy_backends", "CuPy"),
-    ("numba", "Numba"),
-    ("numba_cuda", "Numba"),
-    ("rmm", "RMM"),
-    ("pycuda", "PyCUDA"),
-    ("cuda", "CUDA Python"),
-    ("nvidia", "CUDA"),
-    ("jax", "JAX"),
-    ("tensorflow", "TensorFlow"),
-];
-
 const RUNTIME_MODULES: [&str; 9] = [
     "libc.so",
     "libc-",
@@ -184,19 +140,6 @@ const RUNTIME_MODULES: [&str; 9] = [
     "libffi",
     "_ctypes",
     "libpython",
-];
-
-/// Namespaces and crates, and what they are called.
-const LIBRARY_NAMES: [(&str, &str); 9] = [
-    ("c10::", "PyTorch"),
-    ("at::", "PyTorch"),
-    ("torch::", "PyTorch"),
-    ("rmm::", "RMM"),
-    ("thrust::", "Thrust"),
-    ("cub::", "CUB"),
-    ("cudarc::", "cudarc"),
-    ("cust::", "cust"),
-    ("cust_raw::", "cust"),
 ];
 
 const RUNTIME_NAMES: [&str; 4] = ["std::", "__gnu_cxx::", "operator new", "ffi_call"];
@@ -220,65 +163,9 @@ pub(super) fn class(frame: &Frame) -> Class {
 pub(super) fn library(frame: &Frame) -> Option<&'static str> {
     match class(frame) {
         Class::Driver => Some("CUDA"),
-        Class::Library => library_of(&names(frame)),
+        Class::Library => libraries::library_of(&names(frame)),
         _ => None,
     }
-}
-
-/// A library by its file name, the package that it is in, or the namespace of the function.
-fn library_of(frame: &FrameNames<'_>) -> Option<&'static str> {
-    let find = |table: &'static [(&str, &str)], name: &str| {
-        let mut table = table.iter();
-        table.find_map(|(prefix, library)| name.starts_with(prefix).then_some(*library))
-    };
-    let module = frame.module.rsplit('/').next().unwrap_or_default();
-    let by_module = || find(&LIBRARY_MODULES, module).or_else(|| package(frame.module));
-    match frame.is_foreign {
-        true => package(frame.file.unwrap_or_default()),
-        false => {
-            by_module().or_else(|| find(&LIBRARY_NAMES, bare(frame.function.unwrap_or_default())))
-        }
-    }
-}
-
-/// The longest arguments of a template that are written out.
-const TEMPLATE: usize = 24;
-
-/// The name of a function without its parameters, and a function of C++ without the type that it returns and long arguments of
-/// templates: `at::_ops::mm::call`, `gpu_kernel<…>`.
-pub(super) fn short_name(name: &str) -> String {
-    let name = bare(name);
-    let mut short = String::new();
-    // Where the outermost of the open brackets is.
-    let (mut open, mut depth) = (0, 0_usize);
-    for (index, letter) in name.char_indices() {
-        let is_operator = short.ends_with("operator") || short.ends_with("operator<");
-        match letter {
-            '(' if depth == 0 && index > 0 && !name[index..].starts_with(ANONYMOUS) => break,
-            '<' if !is_operator => {
-                if depth == 0 {
-                    open = index;
-                }
-                depth += 1;
-            }
-            '>' if depth == 1 => {
-                depth = 0;
-                match index - open > TEMPLATE {
-                    true => short.push_str("<…"),
-                    false => short.push_str(&name[open..index]),
-                }
-            }
-            '>' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if depth == 0 {
-            short.push(letter);
-        }
-    }
-    if depth > 0 {
-        short.push_str(&name[open..]);
-    }
-    short
 }
 
 /// The frame that a call site is named after.
@@ -293,7 +180,7 @@ fn class_of(frame: &FrameNames<'_>) -> Class {
     if frame.is_foreign {
         let file = frame.file.unwrap_or_default();
         return match file {
-            _ if package(file).is_some() => Class::Library,
+            _ if libraries::package(file).is_some() => Class::Library,
             // Modules that are part of the interpreter.
             _ if file.starts_with("<frozen ") => Class::Runtime,
             _ => Class::User,
@@ -303,8 +190,8 @@ fn class_of(frame: &FrameNames<'_>) -> Class {
     match () {
         () if starts(&["libcuguard_audit"]) => return Class::Own,
         () if starts(&DRIVER_MODULES) => return Class::Driver,
-        () if is_listed(&LIBRARY_MODULES, module) => return Class::Library,
-        () if package(frame.module).is_some() => return Class::Library,
+        () if libraries::is_module(module) => return Class::Library,
+        () if libraries::package(frame.module).is_some() => return Class::Library,
         () if starts(&RUNTIME_MODULES) || is_python(module) => return Class::Runtime,
         () => {}
     }
@@ -313,7 +200,7 @@ fn class_of(frame: &FrameNames<'_>) -> Class {
     let starts = |names: &[&str]| names.iter().any(|prefix| bare.starts_with(prefix));
     if is_cuda_function(bare) {
         Class::Driver
-    } else if is_listed(&LIBRARY_NAMES, bare) {
+    } else if libraries::is_function(bare) {
         Class::Library
     } else if starts(&RUNTIME_NAMES) {
         Class::Runtime
@@ -339,19 +226,6 @@ fn is_python(module: &str) -> bool {
     })
 }
 
-fn is_listed(table: &[(&str, &str)], name: &str) -> bool {
-    table.iter().any(|(prefix, _)| name.starts_with(prefix))
-}
-
-/// The package that a file belongs to, as it is called.
-fn package(file: &str) -> Option<&'static str> {
-    let folders = ["/site-packages/", "/dist-packages/"];
-    let (_, inside) = folders.iter().find_map(|folder| file.split_once(folder))?;
-    let package = inside.split(['/', '.']).next().unwrap_or_default();
-    let mut packages = PACKAGES.iter();
-    packages.find_map(|(name, called)| (*name == package).then_some(*called))
-}
-
 /// A function of the CUDA runtime or of the driver, which may be linked into the program.
 fn is_cuda_function(name: &str) -> bool {
     let api = |prefix: &str| {
@@ -366,34 +240,11 @@ fn is_cuda_function(name: &str) -> bool {
             .any(|prefix| name.starts_with(prefix))
 }
 
-/// What the names of C++ have for a namespace without a name.
-const ANONYMOUS: &str = "(anonymous namespace)";
-
-/// The name of a C++ function without the type that it returns, which the names of templates have: of
-/// `cudaError cudaMalloc<float>(float**, unsigned long)` it begins with `cudaMalloc`. And without what comes before the type
-/// of a method in Rust, as in `<cudarc::driver::CudaSlice<T> as core::ops::drop::Drop>::drop`.
-fn bare(name: &str) -> &str {
-    let mut start = 0;
-    let mut depth = 0_usize;
-    for (index, letter) in name.char_indices() {
-        match letter {
-            '<' | '[' | '{' => depth += 1,
-            '>' | ']' | '}' => depth = depth.saturating_sub(1),
-            // The parameters.
-            '(' if depth == 0 && index > start && !name[index..].starts_with(ANONYMOUS) => break,
-            ' ' if depth == 0 && name[..index].ends_with("(anonymous") => {}
-            ' ' if depth == 0 && !name[start..].starts_with("operator") => start = index + 1,
-            _ => {}
-        }
-    }
-    name[start..].trim_start_matches(['<', '&'])
-}
-
 #[cfg(test)]
 mod tests {
     use std::rc::Rc;
 
-    use super::{Class, class, library, short_name};
+    use super::{Class, class, library};
     use crate::foreign::FOREIGN_FRAME;
     use crate::tests_support::frame;
 
@@ -472,34 +323,6 @@ mod tests {
         ] {
             let found = library(&frame(module, function));
             assert_eq!(found, expected, "{function} {module}");
-        }
-    }
-
-    #[test]
-    fn short_names() {
-        for (name, expected) in [
-            (
-                "at::_ops::mm::call(at::Tensor const&)",
-                "at::_ops::mm::call",
-            ),
-            ("void k<float, 4>(float*)", "k<float, 4>"),
-            (
-                "void at::gpu_kernel<float, at::func_wrapper_t<float, int> >(int)",
-                "at::gpu_kernel<…>",
-            ),
-            (
-                "at::(anonymous namespace)::create_out(c10::ArrayRef<long>)",
-                "at::(anonymous namespace)::create_out",
-            ),
-            (
-                "std::vector<int>::operator<(int)",
-                "std::vector<int>::operator<",
-            ),
-            ("Linear.forward", "Linear.forward"),
-            ("a<b", "a<b"),
-            ("", ""),
-        ] {
-            assert_eq!(short_name(name), expected, "{name}");
         }
     }
 

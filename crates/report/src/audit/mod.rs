@@ -12,12 +12,15 @@
 
 mod class;
 mod fold;
+mod function_name;
 mod github;
 mod growing;
 mod json;
+mod libraries;
 mod prepare;
 mod process;
 mod sites;
+mod table_text;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -32,7 +35,7 @@ pub use self::process::{DUMP, Failure, Process, Refused, Search};
 use crate::fail_on::FailOn;
 use crate::output::is_coloured;
 use crate::settings::{Colour, ReportSettings};
-use crate::symbols::Frame;
+use crate::symbols::{Frame, Symbols};
 
 /// Keeps the frames of the program, or where there are none, those that may be.
 pub(crate) fn user_frames(frames: &mut Vec<Frame>) {
@@ -44,6 +47,20 @@ pub(crate) fn user_frames(frames: &mut Vec<Frame>) {
             frames.retain(|frame| frame.in_app);
         }
     }
+}
+
+/// The functions of the program on a stack trace, innermost first; without any, the function of the library that asked for memory.
+/// Equal for two calls of one function, also at different lines.
+///
+/// ```
+/// assert!(cuguard_report::audit::program_functions(&[]).is_empty());
+/// ```
+#[must_use]
+pub fn program_functions(stack: &[usize]) -> Vec<String> {
+    let mut frames = Symbols::default().frames(stack, false);
+    fold::mark(&mut frames);
+    let shown = frames.iter().filter(|frame| frame.in_app);
+    shown.map(|frame| frame.name().into_owned()).collect()
 }
 
 /// A report in the formats that the settings ask for, and its sums.

@@ -63,8 +63,13 @@ impl SiteNames {
     }
 }
 
+/// A function: its name and its file.
+type Function<'a> = (String, Option<&'a str>);
+/// A call in a function: its line, or without one its address.
+type Line = (Option<u32>, usize);
+
 /// Of two functions with one name in different files each is one of its own.
-fn function_and_line(frame: &Frame) -> ((String, Option<&str>), (Option<u32>, usize)) {
+fn function_and_line(frame: &Frame) -> (Function<'_>, Line) {
     let (symbol, name) = (&frame.symbol, frame.name());
     // Without lines, two calls are told apart by their addresses.
     let address = if symbol.line.is_some() {

@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use cuguard_registry::{Amount, Fate, Group, Origin};
 
-use super::class::{Class, class, short_name};
+use super::class::{Class, class};
 use super::fold;
+use super::function_name::short_name;
 use super::growing::Growing;
 use super::prepare::{FATES, Prepared, of};
 use super::process::{DUMP, Refused};
-use super::tables::Share;
 use crate::phrase::{count, list, list_some, printable, short_command, streams};
 use crate::rows::Row;
 use crate::settings::GROUPS;
@@ -17,14 +17,8 @@ use crate::size::ByteSize;
 use crate::symbols::Frame;
 use crate::words::{LISTED, age, amount_of, description, in_columns, some, sum};
 
-/// How many rows a table has at most.
-const TABLE: usize = 10;
-
-/// The same for a table that is only looked at after the first.
-const SHORT_TABLE: usize = 5;
-
 /// Up to so many groups of what is no finding are shown, each with its stack trace. More of them are in tables.
-const FEW: usize = 3;
+pub(super) const FEW: usize = 3;
 
 /// The longest name of a function that has its parameters.
 const LONGEST: usize = 80;
@@ -36,7 +30,7 @@ const UNUSED: usize = 8;
 const REQUESTED: &str = "requested";
 
 #[derive(Clone, Copy)]
-enum Tone {
+pub(super) enum Tone {
     Bad = 31,
     Notice = 33,
     Good = 32,
@@ -166,21 +160,21 @@ pub(super) fn render(prepared: &Prepared<'_>, options: Options) -> String {
     page.text
 }
 
-struct Page<'r, 'a> {
+pub(super) struct Page<'r, 'a> {
     text: String,
-    prepared: &'r Prepared<'a>,
+    pub(super) prepared: &'r Prepared<'a>,
     /// As [`Prepared::folded`].
     rows: &'r [Row<'a>],
     options: Options,
 }
 
 impl Page<'_, '_> {
-    fn line(&mut self, text: impl AsRef<str>) {
+    pub(super) fn line(&mut self, text: impl AsRef<str>) {
         self.text.push_str(text.as_ref());
         self.text.push('\n');
     }
 
-    fn paint(&self, tone: Tone, text: &str) -> String {
+    pub(super) fn paint(&self, tone: Tone, text: &str) -> String {
         if !self.options.coloured {
             return text.to_owned();
         }
@@ -194,12 +188,12 @@ impl Page<'_, '_> {
     }
 
     /// Whether each group is shown of what is no finding. Otherwise, there are tables of them.
-    fn is_listed(&self, fate: Fate) -> bool {
+    pub(super) fn is_listed(&self, fate: Fate) -> bool {
         let is_wanted = self.options.max.is_some() || self.prepared.all_frames;
         is_wanted || self.of(fate).len() <= FEW
     }
 
-    fn of(&self, fate: Fate) -> &[Row<'_>] {
+    pub(super) fn of(&self, fate: Fate) -> &[Row<'_>] {
         of(self.rows, fate)
     }
 
@@ -425,7 +419,7 @@ impl Page<'_, '_> {
     }
 
     /// The name of a frame, and its line; without one the module.
-    fn frame(&self, frame: &Frame) -> (String, String) {
+    pub(super) fn frame(&self, frame: &Frame) -> (String, String) {
         let name = self.name(frame);
         let symbol = &frame.symbol;
         let location = match (&symbol.file, symbol.line, &frame.module) {
@@ -447,53 +441,6 @@ impl Page<'_, '_> {
         }
     }
 
-    fn tables(&mut self) {
-        let prepared = self.prepared;
-        let alive = [Fate::Lost, Fate::Unclassified, Fate::Reachable];
-        let groups = alive.iter().map(|fate| self.of(*fate).len());
-        // Of a few groups, the stack traces say more.
-        if groups.sum::<usize>() > FEW {
-            self.table("by call site", &prepared.by_frame, TABLE);
-        }
-        self.table("by library", &prepared.by_library, SHORT_TABLE);
-        if !self.is_listed(Fate::Reachable) {
-            self.shares("reachable from:", &prepared.by_holder, SHORT_TABLE);
-        }
-    }
-
-    fn table(&mut self, title: &str, shares: &[Share], most: usize) {
-        // One row says no more than the sum.
-        if shares.len() >= 2 {
-            self.shares(&format!("{title}:"), shares, most);
-        }
-    }
-
-    fn shares(&mut self, title: &str, shares: &[Share], most: usize) {
-        let title = self.paint(Tone::Strong, title);
-        self.line("");
-        self.line(title);
-        let amounts: Vec<_> = shares.iter().take(most).map(share_amount).collect();
-        let widths = amounts.iter().map(|amount| amount.chars().count());
-        let width = widths.max().unwrap_or_default();
-        for (share, amount) in shares.iter().zip(&amounts) {
-            let (name, location) = match &share.frame {
-                Some(frame) => self.frame(frame),
-                None => (printable(&share.name).into_owned(), String::new()),
-            };
-            let row = format!("  {amount:<width$}  {name}  {location}");
-            self.line(row.trim_end());
-        }
-        if shares.len() > most {
-            let rest = shares[most..].iter().map(|share| share.live).sum();
-            let more = count((shares.len() - most) as u64, "more row");
-            let rest = Share {
-                live: rest,
-                ..Share::default()
-            };
-            self.line(format!("  {:<width$}  in {more}", share_amount(&rest)));
-        }
-    }
-
     fn growing(&mut self) {
         let prepared = self.prepared;
         for growing in prepared.growing.iter().take(self.max()) {
@@ -503,25 +450,6 @@ impl Page<'_, '_> {
             self.line("");
             self.line(format!("{word} {what}"));
             self.folded(&growing.frames);
-        }
-    }
-
-    fn peak(&mut self) {
-        let Some(peak) = &self.prepared.peak else {
-            return;
-        };
-        let title = format!(
-            "at the peak, {} of device memory after {} (within 2 %)",
-            ByteSize(peak.bytes),
-            age(peak.time)
-        );
-        match self.prepared.ends_at_its_peak() {
-            true => {
-                let title = self.paint(Tone::Strong, &title);
-                self.line("");
-                self.line(format!("{title}: all of it is still alive"));
-            }
-            false => self.shares(&format!("{title}:"), &peak.shares, SHORT_TABLE),
         }
     }
 
@@ -578,17 +506,5 @@ fn what(group: &Group) -> String {
     match group.kind.is_memory() || group.amount.bytes == 0 {
         true => what,
         false => format!("{what} of {}", ByteSize(group.amount.bytes)),
-    }
-}
-
-fn share_amount(share: &Share) -> String {
-    let one = |bytes: u64, number: u64| match bytes {
-        0 => count(number, "resource"),
-        bytes => format!("{} in {number}", ByteSize(bytes)),
-    };
-    let live = one(share.live.bytes, share.live.count);
-    match share.lost.count {
-        0 => live,
-        _ => format!("{live}, lost {}", one(share.lost.bytes, share.lost.count)),
     }
 }
