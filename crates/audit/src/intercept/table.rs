@@ -182,7 +182,11 @@ pub(super) use with_noted;
 macro_rules! functions {
     ($($name:ident = $body:path;)*) => {
         /// A recorded function.
-        #[allow(non_camel_case_types, reason = "the driver's own names")]
+        #[allow(
+            non_camel_case_types,
+            clippy::enum_variant_names,
+            reason = "the driver's own names"
+        )]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub(crate) enum Function {

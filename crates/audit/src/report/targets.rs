@@ -153,35 +153,30 @@ impl Targets {
             true => Fate::Lost,
             false => Fate::Unclassified,
         };
-        let mut numbers = HashMap::new();
-        let mut number = |place: String| {
-            *numbers.entry(place).or_insert_with_key(|place: &String| {
-                fates.places.push(place.clone());
-                u32::try_from(fates.places.len() - 1).unwrap_or(u32::MAX)
-            })
-        };
+        fates.places = outcome.places.iter().map(ToString::to_string).collect();
+        let driver = fates.places.len();
+        fates.places.push("the driver".to_owned());
         fates.of.reserve(self.of.len());
         for (key, created, found_by) in &self.of {
             let targets = found_by.targets().iter();
             let places = || {
                 targets
                     .clone()
-                    .filter_map(|target| outcome.found.get(*target)?.as_ref())
+                    .filter_map(|target| *outcome.found.get(*target)?)
             };
-            let reachable = places().find(|place| place.is_reachable());
+            let is_reachable = |place: &usize| outcome.places[*place].is_reachable();
+            let reachable = places().find(is_reachable);
             let (fate, place) = match (reachable.or_else(|| places().next()), key.kind) {
-                (Some(place), _) if place.is_reachable() => {
-                    (Fate::Reachable, Some(number(place.to_string())))
-                }
+                (Some(place), _) if is_reachable(&place) => (Fate::Reachable, Some(place)),
                 // With the host memory that alone has its address.
-                (Some(place), _) => (not_found, Some(number(place.to_string()))),
+                (Some(place), _) => (not_found, Some(place)),
                 // It was current on the thread that created it, and primary ones belong to the device.
-                (None, Kind::Context) => (Fate::Reachable, Some(number("the driver".to_owned()))),
+                (None, Kind::Context) => (Fate::Reachable, Some(driver)),
                 (None, _) => (not_found, None),
             };
             let known = Known {
                 fate,
-                place,
+                place: place.and_then(|place| u32::try_from(place).ok()),
                 created: *created,
             };
             fates.of.insert(*key, known);
@@ -232,10 +227,10 @@ mod tests {
 
     /// What the search finds, if these addresses are there.
     fn find(targets: &Targets, found: &[u64], all_searched: bool) -> Fates {
-        let place =
-            |target: &crate::search::Target| found.contains(&target.start).then_some(Place::Heap);
+        let place = |target: &crate::search::Target| found.contains(&target.start).then_some(0);
         let outcome = Outcome {
             found: targets.list.iter().map(place).collect(),
+            places: vec![Place::Heap],
             cut_short: None,
             all_searched,
             bytes_searched: 0,

@@ -63,8 +63,8 @@ unsafe fn search_for(
         }
         let outcome = search(&targets, limits);
         let mut lines = String::new();
-        for place in &outcome.found {
-            match place {
+        for target in 0..targets.len() {
+            match outcome.place(target) {
                 Some(place) if place.is_reachable() => {
                     lines.push_str(&format!("reachable: {place}\n"));
                 }
@@ -86,7 +86,7 @@ unsafe fn search_for(
             text[..length].copy_from_slice(&lines.as_bytes()[..length]);
             text[length] = 0;
         }
-        let found = outcome.found.iter().flatten();
+        let found = (0..targets.len()).filter_map(|target| outcome.place(target));
         let found = found.filter(|place| place.is_reachable()).count();
         c_int::try_from(found).unwrap_or(c_int::MAX)
     }));

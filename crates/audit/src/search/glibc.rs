@@ -35,6 +35,9 @@ pub(super) struct Heap {
     arena: Option<u64>,
 }
 
+/// The addresses of a heap's chunks, and the headers and sizes of those in use.
+pub(super) type Used = (Range<u64>, Vec<(u64, u64)>);
+
 /// What the search knows about glibc's `malloc` before it stops the threads.
 pub(super) struct Glibc {
     /// The mark of chunks in thread caches.
@@ -149,7 +152,7 @@ impl Glibc {
         memory: &Memory,
         heap: &Heap,
         free: &[Range<u64>],
-    ) -> Option<(Range<u64>, Vec<(u64, u64)>)> {
+    ) -> Option<Used> {
         let mut starts = heap.starts.iter();
         let (start, chunks) = starts.find_map(|start| {
             let mut chunks = Vec::new();

@@ -53,6 +53,7 @@ mod targets;
 mod task;
 mod variables;
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -110,15 +111,24 @@ impl Default for Limits {
 /// What a search found.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// For each target where the program holds it, if anywhere: of several places the one that says most. A place that the program
-    /// cannot reach is one only where there is no other.
-    pub(crate) found: Vec<Option<Place>>,
+    /// For each target where the program holds it, if anywhere, as an index of the places: of several places the one that says most.
+    /// A place that the program cannot reach is one only where there is no other.
+    pub(crate) found: Vec<Option<usize>>,
+    /// The places, each once.
+    pub(crate) places: Vec<Place>,
     /// What the search left out for lack of time or information, in words.
     pub(crate) cut_short: Option<String>,
     /// Whether all of the program's memory was searched: what was not found is lost.
     pub(crate) all_searched: bool,
     pub(crate) bytes_searched: u64,
     pub(crate) elapsed: Duration,
+}
+
+impl Outcome {
+    /// Where the program holds a target.
+    pub(crate) fn place(&self, target: usize) -> Option<&Place> {
+        self.places.get((*self.found.get(target)?)?)
+    }
 }
 
 /// One search at a time: there is one set of slots for stopped threads.
@@ -202,7 +212,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
     let bytes_searched = reader.searched.load(Ordering::Relaxed);
     let too_large = (too_large, managed::why_too_large(room));
     let left_out = left_out(&scan, &reader, &survey, limits, too_large, complete);
-    let holds = match left_out.is_empty() {
+    let (holds, ways) = match left_out.is_empty() {
         true => resolve::Search {
             memory: &memory,
             crew: &crew,
@@ -215,32 +225,31 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
         }
         .resolve(&items),
         // What leads to a block may be in what was not searched.
-        false => resolve::by_places(&scan, &arranged),
+        false => (resolve::by_places(&scan, &arranged), Vec::new()),
     };
     drop(stopped);
     drop(crew);
     drop(entered);
 
     let mut names = names::Names::new(&survey);
-    let mut place = |hold: &Hold| match hold {
-        Hold::Nowhere => None,
-        Hold::At(found) => {
-            let place = names.place(found.spot);
-            Some(match found.by_managed {
-                true => Place::Managed {
-                    from: Box::new(place),
-                },
-                false => place,
-            })
-        }
-        Hold::By(way) => Some(names.way(way)),
-        Hold::InLost(step) => Some(Place::LostBlock(names.block(*step))),
-    };
-    let found = (0..targets.len())
-        .map(|target| place(&holds[arranged.group_of(target)]))
-        .collect();
+    let mut places = Vec::new();
+    // There may be millions of targets, and seldom more than a few places.
+    let mut known: HashMap<Hold, Option<usize>> = HashMap::new();
+    let mut numbers: HashMap<Place, usize> = HashMap::new();
+    let found = (0..targets.len()).map(|target| {
+        let hold = holds[arranged.group_of(target)];
+        *known.entry(hold).or_insert_with(|| {
+            let place = names.hold(hold, &ways)?;
+            Some(*numbers.entry(place).or_insert_with_key(|place| {
+                places.push(place.clone());
+                places.len() - 1
+            }))
+        })
+    });
+    let found = found.collect();
     Outcome {
         found,
+        places,
         all_searched: left_out.is_empty(),
         cut_short: cut_short(left_out),
         bytes_searched,

@@ -9,6 +9,7 @@ use super::layout::Label;
 use super::place::{Block, Place};
 use super::rank::{Rank, Spot};
 use super::reach::{Step, Way};
+use super::resolve::Hold;
 use super::survey::Survey;
 use super::task;
 use super::variables::Variables;
@@ -34,8 +35,21 @@ impl Names<'_> {
         }
     }
 
+    /// Where the program holds something, if anywhere.
+    pub(super) fn hold(&mut self, hold: Hold, ways: &[Way]) -> Option<Place> {
+        Some(match hold {
+            Hold::Nowhere => return None,
+            Hold::At(found) if found.by_managed => Place::Managed {
+                from: Box::new(self.place(found.spot)),
+            },
+            Hold::At(found) => self.place(found.spot),
+            Hold::By(way) => self.way(&ways[way]),
+            Hold::InLost(step) => Place::LostBlock(self.block(step)),
+        })
+    }
+
     /// What a place is called.
-    pub(super) fn place(&mut self, spot: Spot) -> Place {
+    fn place(&mut self, spot: Spot) -> Place {
         if let Some((last, place)) = &self.last
             && *last == spot
         {
@@ -47,7 +61,7 @@ impl Names<'_> {
     }
 
     /// What the way to an address in the heap is called.
-    pub(super) fn way(&mut self, way: &Way) -> Place {
+    fn way(&mut self, way: &Way) -> Place {
         Place::Blocks {
             from: Box::new(self.place(way.root)),
             blocks: way.steps.iter().map(|step| self.block(*step)).collect(),
@@ -56,7 +70,7 @@ impl Names<'_> {
     }
 
     /// What a block is called.
-    pub(super) fn block(&mut self, step: Step) -> Block {
+    fn block(&mut self, step: Step) -> Block {
         Block {
             bytes: step.bytes,
             class: self.class(step.table),

@@ -5,7 +5,7 @@ use std::fmt;
 use cuguard_report::ByteSize;
 
 /// Where the program holds an address.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Place {
     /// A global or static variable.
     Global {
@@ -45,7 +45,7 @@ pub(crate) enum Place {
 }
 
 /// A block of `malloc`.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Block {
     /// What the program may use of it.
     pub(crate) bytes: u64,

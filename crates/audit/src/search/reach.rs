@@ -191,12 +191,14 @@ impl<'a> Reach<'a> {
                         let from = addresses.start.max(window.start) - window.start;
                         let to = addresses.end.min(window.start + read as u64);
                         let to = to.saturating_sub(window.start);
-                        for index in (from / 8) as usize..(to / 8) as usize {
-                            if words[index].wrapping_sub(low) >= span {
+                        let words = words.get((from / 8) as usize..(to / 8) as usize);
+                        for (index, word) in words.into_iter().flatten().enumerate() {
+                            if word.wrapping_sub(low) >= span {
                                 continue;
                             }
-                            let spot = Spot::new(Rank::Heap, window.start + 8 * index as u64);
-                            blocks.led_to(words[index], |block| {
+                            let address = window.start + from + 8 * index as u64;
+                            let spot = Spot::new(Rank::Heap, address);
+                            blocks.led_to(*word, |block| {
                                 if !done[block as usize] {
                                     let by = self.by[block as usize].get_mut();
                                     let is_first = is_next.insert(block);
@@ -238,54 +240,69 @@ impl<'a> Reach<'a> {
 /// The ways to blocks, each computed once.
 pub(super) struct Ways<'a> {
     reach: &'a Reach<'a>,
-    /// Of each block the index in the list.
+    pub(super) list: Vec<Way>,
+    /// Of each block the index of its way.
     known: HashMap<u32, usize>,
-    list: Vec<Way>,
-    indices: HashMap<Way, usize>,
+    /// The indices of ways without steps, by root, and of those with one step more.
+    roots: HashMap<Spot, usize>,
+    longer: HashMap<(usize, Step), usize>,
 }
 
 impl<'a> Ways<'a> {
     pub(super) fn new(reach: &'a Reach<'a>) -> Self {
         Self {
             reach,
-            known: HashMap::new(),
             list: Vec::new(),
-            indices: HashMap::new(),
+            known: HashMap::new(),
+            roots: HashMap::new(),
+            longer: HashMap::new(),
         }
     }
 
-    /// The way to a block that is reachable.
-    pub(super) fn to(&mut self, block: u32) -> &Way {
+    /// The index of the way to a block that is reachable.
+    pub(super) fn to(&mut self, block: u32) -> usize {
         // Back to a root, or to a block whose way is known; a list may have millions.
         let (mut blocks, mut at) = (Vec::new(), block);
         let mut way = loop {
             if let Some(known) = self.known.get(&at) {
-                break self.list[*known].clone();
+                break *known;
             }
             blocks.push(at);
             let by = self.reach.by[at as usize].load(Ordering::Relaxed);
             let spot = Spot::from_word(by).unwrap_or(Spot::new(Rank::Heap, 0));
             match self.reach.block_at(spot.address()) {
                 Some((before, _)) if spot.rank() == Rank::Heap => at = before,
-                _ => {
-                    break Way {
-                        root: spot,
-                        steps: Vec::new(),
-                        is_longer: false,
-                    };
-                }
+                _ => break self.root(spot),
             }
         };
         for block in blocks.into_iter().rev() {
-            way.add(self.reach.step(block));
-            let next = self.list.len();
-            let index = *self.indices.entry(way.clone()).or_insert(next);
-            if index == next {
-                self.list.push(way.clone());
-            }
-            self.known.insert(block, index);
+            way = self.longer(way, self.reach.step(block));
+            self.known.insert(block, way);
         }
-        &self.list[self.known[&block]]
+        way
+    }
+
+    fn root(&mut self, root: Spot) -> usize {
+        *self.roots.entry(root).or_insert_with(|| {
+            self.list.push(Way {
+                root,
+                steps: Vec::new(),
+                is_longer: false,
+            });
+            self.list.len() - 1
+        })
+    }
+
+    fn longer(&mut self, way: usize, step: Step) -> usize {
+        *self.longer.entry((way, step)).or_insert_with(|| {
+            let mut longer = self.list[way].clone();
+            longer.add(step);
+            if longer == self.list[way] {
+                return way;
+            }
+            self.list.push(longer);
+            self.list.len() - 1
+        })
     }
 }
 

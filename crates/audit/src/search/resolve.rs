@@ -15,14 +15,14 @@ use super::survey::Survey;
 use super::targets::Targets;
 
 /// How the program holds a target.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) enum Hold {
     /// Not at all.
     Nowhere,
     /// There.
     At(Found),
-    /// In a block of the heap, which it reaches.
-    By(Way),
+    /// In a block of the heap, which it reaches by the way with this index.
+    By(usize),
     /// In a block of the heap that it cannot reach.
     InLost(Step),
 }
@@ -54,41 +54,39 @@ pub(super) fn by_places(scan: &Scan<'_>, targets: &Targets) -> Vec<Hold> {
 impl Search<'_> {
     /// How the program holds each group of targets. `items` is what was searched. The same as [`by_places`] where no target is in
     /// the heap alone, where the heap cannot be read as blocks, and where the time is over.
-    pub(super) fn resolve(&self, items: &[Item]) -> Vec<Hold> {
+    pub(super) fn resolve(&self, items: &[Item]) -> (Vec<Hold>, Vec<Way>) {
         let mut holds = by_places(self.scan, self.targets);
         let is_in_heap = |hold: &Hold| match hold {
             Hold::At(found) => found.spot.rank() == Rank::Heap,
             _ => false,
         };
         if !holds.iter().any(is_in_heap) {
-            return holds;
+            return (holds, Vec::new());
         }
         let (Some(places), Some(blocks)) = (
             self.scan.in_heap(),
             self.survey.blocks(self.memory, self.holes),
         ) else {
-            return holds;
+            return (holds, Vec::new());
         };
         let Some(reach) = self.reach(&blocks, items) else {
-            return holds;
+            return (holds, Vec::new());
         };
-        let mut in_heap: HashMap<u32, Vec<u64>> = HashMap::new();
-        for (group, address) in places {
-            in_heap.entry(group).or_default().push(address);
-        }
         let mut ways = Ways::new(&reach);
         for (group, hold) in holds.iter_mut().enumerate() {
             let Hold::At(found) = hold else {
                 continue;
             };
             if found.spot.rank() == Rank::Heap && !found.by_managed {
-                let addresses = in_heap.get(&(group as u32));
-                let addresses = addresses.map_or(&[][..], Vec::as_slice);
+                let first = places.partition_point(|(of, _)| (*of as usize) < group);
+                let addresses = places[first..].iter();
+                let addresses = addresses.take_while(|(of, _)| *of as usize == group);
+                let addresses = addresses.map(|(_, address)| *address);
                 *hold = self.in_blocks(&mut ways, &reach, group, addresses);
             }
         }
         self.lose_managed(&mut holds);
-        holds
+        (holds, ways.list)
     }
 
     /// How the program holds a group that was found at these addresses of the heap.
@@ -97,23 +95,24 @@ impl Search<'_> {
         ways: &mut Ways<'_>,
         reach: &Reach<'_>,
         group: usize,
-        addresses: &[u64],
+        addresses: impl Iterator<Item = u64>,
     ) -> Hold {
-        let mut best: Option<Way> = None;
+        let mut best: Option<usize> = None;
         let mut lost = None;
         for address in addresses {
-            match reach.block_at(*address) {
+            match reach.block_at(address) {
                 // Memory of the heap that is no block in use, or of another allocator.
                 None => {
                     return Hold::At(Found {
-                        spot: Spot::new(Rank::Heap, *address),
+                        spot: Spot::new(Rank::Heap, address),
                         by_managed: false,
                     });
                 }
                 Some((block, true)) => {
                     let way = ways.to(block);
-                    if best.as_ref().is_none_or(|best| way.root < best.root) {
-                        best = Some(way.clone());
+                    let root = |way: usize| ways.list[way].root;
+                    if best.is_none_or(|best| root(way) < root(best)) {
+                        best = Some(way);
                     }
                 }
                 Some((block, false)) => {
@@ -249,16 +248,18 @@ mod tests {
             assert!(blocks.add(heap, &[]));
         }
         for (addresses, expected) in [
-            (0x1000..0x2000, vec![0x1000..0x2000]),
+            (0x1000..0x2000, &[(0x1000, 0x2000)][..]),
             (
                 0x1000..0x7000,
-                vec![0x1000..0x2000, 0x3000..0x5000, 0x6000..0x7000],
+                &[(0x1000, 0x2000), (0x3000, 0x5000), (0x6000, 0x7000)],
             ),
-            (0x2800..0x5800, vec![0x3000..0x5000]),
-            (0x2000..0x3000, vec![]),
-            (0x5800..0x6800, vec![0x6000..0x6800]),
+            (0x2800..0x5800, &[(0x3000, 0x5000)]),
+            (0x2000..0x3000, &[]),
+            (0x5800..0x6800, &[(0x6000, 0x6800)]),
         ] {
-            assert_eq!(outside(&blocks, addresses), expected);
+            let found = outside(&blocks, addresses).into_iter();
+            let found: Vec<_> = found.map(|part| (part.start, part.end)).collect();
+            assert_eq!(found, expected);
         }
     }
 }

@@ -27,7 +27,7 @@ pub(super) struct Item {
 }
 
 /// Where a target was found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(super) struct Found {
     pub(super) spot: Spot,
     /// The address of managed memory was found there, which leads to the target.

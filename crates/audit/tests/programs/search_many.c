@@ -25,7 +25,7 @@ static void *churn(void *unused)
 int main(int count, char **arguments)
 {
     int threads = atoi(arguments[1]), searches = atoi(arguments[2]), at, found;
-    size_t addresses = strtoul(arguments[3], NULL, 10), index, size = addresses * 160 + 4096;
+    size_t addresses = strtoul(arguments[3], NULL, 10), index, size = addresses * 100 + 4096;
     pthread_t ids[256];
     uint64_t *masked = malloc(16 * addresses);
     char *text = malloc(size), *line;

@@ -4,24 +4,11 @@
 //! happened inside of those. So they are recognized: by the file name of the module, by the folder of a Python package, and
 //! by namespaces and prefixes where a library is linked statically.
 
-use super::function_name::bare;
 use super::libraries;
+use super::names::{FrameNames, bare};
 use crate::foreign::is_foreign;
 use crate::frames::{Source, source_of_names};
 use crate::symbols::Frame;
-
-/// A frame by its names, for [`FrameClass::of`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FrameNames<'a> {
-    /// The function, where it is known.
-    pub function: Option<&'a str>,
-    /// The source file, where it is known.
-    pub file: Option<&'a str>,
-    /// The path of the program or library; empty where it is not known.
-    pub module: &'a str,
-    /// Whether it is a frame of an interpreter: then it has a file and no module.
-    pub is_foreign: bool,
-}
 
 /// Whose a frame is, judged by its names.
 ///

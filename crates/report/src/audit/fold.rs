@@ -1,7 +1,7 @@
 //! Which frames of a stack trace are shown: those of the program, and of the others in one line how many there are.
 
 use super::class::{Class, class, library, origin};
-use super::function_name::short_name;
+use super::names::short_name;
 use crate::phrase::{count, list};
 use crate::symbols::Frame;
 

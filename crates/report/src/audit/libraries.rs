@@ -1,7 +1,6 @@
 //! Libraries that allocate for the program, by their files, packages and namespaces, and what they are called.
 
-use super::class::FrameNames;
-use super::function_name::bare;
+use super::names::{FrameNames, bare};
 
 /// Libraries by the beginning of their file name, and what they are called.
 const LIBRARY_MODULES: [(&str, &str); 24] = [

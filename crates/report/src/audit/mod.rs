@@ -12,11 +12,12 @@
 
 mod class;
 mod fold;
-mod function_name;
 mod github;
 mod growing;
 mod json;
 mod libraries;
+mod names;
+mod page;
 mod prepare;
 mod process;
 mod sites;
@@ -28,8 +29,9 @@ mod text;
 
 use cuguard_registry::{Amount, Fate};
 
+pub use self::class::FrameClass;
 use self::class::{Class, class, origin};
-pub use self::class::{FrameClass, FrameNames};
+pub use self::names::FrameNames;
 use self::prepare::Prepared;
 pub use self::process::{DUMP, Failure, Process, Refused, Search};
 use crate::fail_on::FailOn;

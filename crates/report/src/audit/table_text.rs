@@ -2,8 +2,8 @@
 
 use cuguard_registry::Fate;
 
+use super::page::{FEW, Page, Tone};
 use super::tables::Share;
-use super::text::{FEW, Page, Tone};
 use crate::phrase::{count, printable};
 use crate::size::ByteSize;
 use crate::words::age;

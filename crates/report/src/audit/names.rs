@@ -1,4 +1,18 @@
-//! Names of functions without what a reader does not need: types that they return, parameters, long arguments of templates.
+//! A frame by its names; and names of functions without what a reader does not need: types that they return, parameters, long
+//! arguments of templates.
+
+/// A frame by its names, for [`FrameClass::of`](super::FrameClass::of).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameNames<'a> {
+    /// The function, where it is known.
+    pub function: Option<&'a str>,
+    /// The source file, where it is known.
+    pub file: Option<&'a str>,
+    /// The path of the program or library; empty where it is not known.
+    pub module: &'a str,
+    /// Whether it is a frame of an interpreter: then it has a file and no module.
+    pub is_foreign: bool,
+}
 
 /// What the names of C++ have for a namespace without a name.
 const ANONYMOUS: &str = "(anonymous namespace)";
