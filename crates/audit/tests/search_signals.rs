@@ -89,3 +89,44 @@ fn a_thread_in_code_that_cannot_be_read_is_stopped() {
     let Some(program) = program() else { return };
     assert_eq!(fate(&program, &["execute-only code"]), "lost");
 }
+
+/// A search stops threads by a signal. What they wait in goes on, though a handler interrupts it.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn system_calls_are_restarted() {
+    let folder = simulated_driver_folder();
+    let source = std::fs::read_to_string(programs().join("restarts.c")).expect("it is there");
+    let arguments = ["-O1", "-pthread", "-l:libcuda.so.1"];
+    let Some(program) = compile(&folder, "restarts", &source, &arguments) else {
+        return;
+    };
+    let program = (folder, program);
+    let result = |arguments: &[&str]| {
+        let output = run(&program, arguments, "0");
+        assert_success(&output);
+        let printed = text(&output.stdout);
+        printed.lines().last().unwrap_or_default().to_owned()
+    };
+    let calls = [
+        "sleep",
+        "nanosleep",
+        "usleep",
+        "clock_nanosleep",
+        "poll",
+        "ppoll",
+        "select",
+        "epoll_wait",
+        "sem_timedwait",
+        "recv",
+        "sigsuspend",
+        "pause",
+    ];
+    for call in calls {
+        assert_eq!(result(&[call]), "0", "{call}");
+    }
+    // A handler of the program still interrupts it.
+    let interrupted = libc::EINTR.to_string();
+    for call in ["nanosleep", "poll", "epoll_wait", "sem_timedwait"] {
+        assert_eq!(result(&[call, "signal"]), interrupted, "{call}");
+    }
+}

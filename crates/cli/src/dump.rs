@@ -31,7 +31,8 @@ pub(crate) struct Options {
     output: Option<PathBuf>,
 
     /// Do not search the process for addresses. The search says what is lost and what is still reachable, and stops the
-    /// program's threads for that time, 5 seconds at most
+    /// program's threads for that time, about 5 seconds at most. System calls in which they wait are restarted: `poll` and
+    /// `epoll_wait` with their whole time limit, and on aarch64 not those that return EINTR behind every signal handler
     #[arg(long)]
     no_search: bool,
 

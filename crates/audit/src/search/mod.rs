@@ -17,7 +17,7 @@
 //! | `memory`, `read`, `scan`, `crew` | reading without faults, comparing, threads of the search |
 //! | `managed` | managed memory: what is found is searched in turn |
 //! | `blocks`, `reach`, `resolve` | blocks of the heap, which of them the program reaches, and how |
-//! | `stop`, `task` | other threads; what the system says of them |
+//! | `stop`, `restart`, `task` | other threads; the system calls that this interrupts; what the system says of threads |
 //! | `entry`, `caller`, `interrupted` | where threads entered this library, by a call or a signal |
 //! | `context` | the registers of threads, stored and read |
 //! | `rank`, `place`, `names` | where an address was found |
@@ -45,6 +45,7 @@ mod rank;
 mod reach;
 mod read;
 mod resolve;
+mod restart;
 mod scan;
 mod stacks;
 mod stop;

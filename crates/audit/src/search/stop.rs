@@ -15,6 +15,7 @@ use super::context::{SharedContext, ThreadContext};
 use super::entry::{self, Entry, SAVED};
 use super::interrupted;
 use super::memory::Memory;
+use super::restart::Waiting;
 use super::stacks::RED_ZONE;
 use super::task::{cannot_stop, status, waiting, would_receive};
 use crate::heap::lock::{futex_wait, futex_wake};
@@ -47,6 +48,8 @@ struct Slot {
     /// The number of the last stop after which the thread does not run on.
     held: AtomicU32,
     stack_pointer: AtomicU64,
+    /// What the thread waited in when the signal was sent.
+    waiting: Waiting,
     /// The thread that is in the handler; zero when there is none.
     inside: AtomicI32,
     context: SharedContext,
@@ -60,6 +63,7 @@ static SLOTS: [Slot; CAPACITY] = [const {
         stopped: AtomicU32::new(0),
         skipped: AtomicU32::new(0),
         held: AtomicU32::new(0),
+        waiting: Waiting::new(),
         stack_pointer: AtomicU64::new(0),
         inside: AtomicI32::new(0),
         context: SharedContext::new(),
@@ -253,7 +257,10 @@ pub(super) fn stop(memory: &Memory) -> Stopped {
             }
             match would_receive(memory, *thread, signal) {
                 true => slot.skipped.store(stopped.number, Ordering::Relaxed),
-                false => send(signal, *thread, number, stopped.number),
+                false => {
+                    slot.waiting.note(*thread);
+                    send(signal, *thread, number, stopped.number);
+                }
             }
         }
         sent = all;
@@ -449,15 +456,9 @@ fn restorer(signal: c_int) -> u64 {
 
 /// Stores the thread's registers, and waits until the stop ends. Uses nothing that is not safe in a signal handler.
 extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel's structures; see `send`. `errno` is the thread's own.
-    let (value, errno, context) = unsafe {
-        let value = *info.cast::<u64>().add(3);
-        (
-            value,
-            libc::__errno_location(),
-            &*context.cast::<libc::ucontext_t>(),
-        )
-    };
+    let context = context.cast::<libc::ucontext_t>();
+    // SAFETY: the kernel's structure; see `send`. `errno` is the thread's own.
+    let (value, errno) = unsafe { (*info.cast::<u64>().add(3), libc::__errno_location()) };
     let (number, slot) = ((value >> 32) as u32, value as u32 as usize);
     if number == 0 || CURRENT.load(Ordering::Acquire) != number {
         return;
@@ -475,6 +476,8 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
             frame + RED_ZONE
         }
         None => {
+            // SAFETY: the kernel's structure, which nothing changes meanwhile.
+            let context = unsafe { &*context };
             slot.context
                 .store_interrupted(context, (&raw const value).addr() as u64);
             entry::store_call(&slot.call, &slot.call_registers);
@@ -498,7 +501,10 @@ extern "C" fn handler(_signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         futex_wait(&CURRENT, 0, Some(Duration::from_secs(1)));
         waited += 1;
     }
+    // SAFETY: the context is this handler's own, and `errno` as above. What the slot has is of this thread, until it leaves it.
+    unsafe {
+        slot.waiting.restart(context);
+        *errno = code;
+    }
     slot.inside.store(0, Ordering::Release);
-    // SAFETY: as above.
-    unsafe { *errno = code };
 }

@@ -120,6 +120,40 @@ fn read_file<'a>(thread: i32, name: &str, text: &'a mut [u8]) -> Result<&'a [u8]
     Ok(&text[..read])
 }
 
+/// A system call that a thread waits in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SystemCall {
+    pub(super) number: libc::c_long,
+    pub(super) stack_pointer: u64,
+    /// The instruction behind it.
+    pub(super) next: u64,
+}
+
+impl SystemCall {
+    /// Out of a line of numbers: that of the call, its arguments, the stack pointer, the instruction. `None` for a thread that runs.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let number: libc::c_long = words.next()?.parse().ok()?;
+        let mut last = words.rev().map(|word| {
+            let digits = word.strip_prefix("0x")?;
+            u64::from_str_radix(digits, 16).ok()
+        });
+        let (next, stack_pointer) = (last.next()??, last.next()??);
+        (number >= 0).then_some(Self {
+            number,
+            stack_pointer,
+            next,
+        })
+    }
+}
+
+/// The system call that a thread waits in, if the system says it. Does not allocate.
+pub(super) fn system_call(thread: i32) -> Option<SystemCall> {
+    let mut text = [0_u8; 512];
+    let line = read_file(thread, "syscall", &mut text).ok()?;
+    SystemCall::parse(str::from_utf8(line).ok()?)
+}
+
 /// The stack pointer of a thread that waits in the kernel. Tried again for one that wakes now and then.
 pub(super) fn waiting(thread: i32) -> Option<u64> {
     let file = format!("/proc/self/task/{thread}/syscall");
@@ -155,7 +189,7 @@ pub(super) fn name(thread: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{Status, awaited_set, stack_pointer_of};
+    use super::{Status, SystemCall, awaited_set, stack_pointer_of};
 
     #[test]
     fn the_stack_pointer_of_a_system_call() {
@@ -167,6 +201,26 @@ mod tests {
         );
         assert_eq!(stack_pointer_of("running\n"), None);
         assert_eq!(stack_pointer_of("0 0x0 0x0\n"), None);
+    }
+
+    #[test]
+    fn the_system_call_that_a_thread_waits_in() {
+        let line = "230 0x0 0x0 0x7f1 0x0 0x0 0x0 0x7f00aabb 0x7f00ccdd\n";
+        let call = SystemCall {
+            number: 230,
+            stack_pointer: 0x7f00_aabb,
+            next: 0x7f00_ccdd,
+        };
+        assert_eq!(SystemCall::parse(line), Some(call));
+        for line in [
+            "running\n",
+            "-1 0x7f00aabb 0x7f00ccdd\n",
+            "230\n",
+            "230 x y\n",
+            "",
+        ] {
+            assert_eq!(SystemCall::parse(line), None, "{line}");
+        }
     }
 
     #[test]
