@@ -4,6 +4,7 @@
     crates/audit/card/bench/bench.py target/release/cuguard
     crates/audit/card/bench/bench.py target/release/cuguard --sanitizer --budget 560
     crates/audit/card/bench/bench.py target/release/cuguard --record --only pairs --only torch_step.py
+    crates/audit/card/bench/bench.py target/release/cuguard --before old/cuguard     # and an older one, in the same turns
 
 Prints medians, the range of all rounds, and the ratio and the difference of the medians and of the best rounds. A processor
 that runs at two speeds, one for each process, moves a median of few rounds from one to the other. Pairs are measured in turns of
@@ -64,6 +65,7 @@ def arguments():
     parser.add_argument("cuguard", help="the cuguard command")
     parser.add_argument("--only", action="append", default=[], metavar="PROGRAM", help="a program, such as pairs or torch_step.py")
     parser.add_argument("--rounds", type=int, help="of every measurement, instead of its own number")
+    parser.add_argument("--before", metavar="CUGUARD", help="each under another cuguard command too, to compare with")
     parser.add_argument("--record", action="store_true", help="each under `cuguard run --record` too")
     parser.add_argument("--sanitizer", action="store_true", help="run each once under compute-sanitizer --leak-check full, with fewer iterations")
     parser.add_argument("--compute-sanitizer", default="compute-sanitizer")
@@ -73,8 +75,10 @@ def arguments():
     parser.add_argument("--python", default="python3")
     options = parser.parse_args()
     options.cuguard = absolute(options.cuguard)
-    if not shutil.which(options.cuguard):
-        parser.error(f"{options.cuguard} is not an executable file")
+    options.before = options.before and absolute(options.before)
+    for command in filter(None, [options.cuguard, options.before]):
+        if not shutil.which(command):
+            parser.error(f"{command} is not an executable file")
     if not shutil.which(options.compute_sanitizer):
         options.compute_sanitizer = f"{options.cuda}/bin/compute-sanitizer"
     known = {bench.program for bench in BENCHES}
@@ -95,7 +99,7 @@ def build(program, options, folder):
     return None if done.returncode == 0 else done.stderr.strip()[-800:]
 
 
-MODES = ("plain", "cuguard", "recorded", "sanitizer")
+MODES = ("plain", "before", "cuguard", "recorded", "sanitizer")
 
 
 class Bencher:
@@ -107,8 +111,8 @@ class Bencher:
     def command(self, bench, words, mode):
         script = bench.program.endswith(".py")
         program = [self.options.python, HERE / bench.program] if script else [self.folder / bench.program]
-        if mode == "cuguard":
-            before = [self.options.cuguard, "run", "--report", "json", "--output", self.folder / "report-%p.json", "--"]
+        if mode in ("cuguard", "before"):
+            before = [getattr(self.options, mode), "run", "--report", "json", "--output", self.folder / "report-%p.json", "--"]
         elif mode == "recorded":
             before = [self.options.cuguard, "run", "--record", self.folder / "recording.cgr", "--"]
         elif mode == "sanitizer":
@@ -157,7 +161,7 @@ class Bencher:
         """Rounds of plain and cuguard in turn; every other round in reverse order."""
         found = {mode: [] for mode in MODES}
         errors = {}
-        modes = ["plain", "cuguard", *(["recorded"] if self.options.record else [])]
+        modes = [mode for mode in MODES if mode != "sanitizer" and wanted(mode, self.options)]
         for number in range(self.options.rounds or bench.rounds):
             if bench.turns:
                 try:
@@ -182,6 +186,10 @@ class Bencher:
             else:
                 found["sanitizer"].append(result)
         return found, errors
+
+
+def wanted(mode, options):
+    return {"before": options.before, "recorded": options.record}.get(mode, True)
 
 
 def seconds(value):
@@ -221,13 +229,20 @@ def compared_by_turns(before, after, turns):
     return f"{text}; by processes {min(of_processes):.3f} to {max(of_processes):.3f}"
 
 
+def compared_with(mode, modes):
+    """The modes that a mode is compared with."""
+    bases = {"before": ["plain"], "cuguard": ["plain", "before"], "recorded": ["plain"]}.get(mode, [])
+    return [base for base in bases if base in modes]
+
+
 def rows(bench, found, errors, modes):
     for measure in bench.measures:
         values = {mode: [run[measure] for run in found[mode] if measure in run] for mode in modes}
         cells = [cell(found[mode], measure, errors.get(mode)) for mode in modes]
-        for at in reversed([at for at, mode in enumerate(modes) if mode in ("cuguard", "recorded")]):
-            both = values["plain"], values[modes[at]]
-            cells.insert(at + 1, compared_by_turns(*both, bench.turns) if bench.turns else compared(*both))
+        for at, mode in reversed(list(enumerate(modes))):
+            for base in reversed(compared_with(mode, modes)):
+                both = values[base], values[mode]
+                cells.insert(at + 1, compared_by_turns(*both, bench.turns) if bench.turns else compared(*both))
         suffix = {"value": "", "ready": ", until ready", "exit": ", from the end of main"}[measure]
         yield f"| {bench.name}{suffix} | {bench.target} | {' | '.join(cells)} |"
 
@@ -244,11 +259,12 @@ def main():
             unbuilt = {name: error for name, error in zip(programs, pool.map(lambda name: build(name, options, folder), programs)) if error}
         bencher = Bencher(options, folder)
         # The first run writes the audit library to its folder, and the first program wakes the GPU.
-        for mode in ("plain", "cuguard"):
+        for mode in ("plain", "cuguard", *(["before"] if options.before else [])):
             bencher.measure(next(bench for bench in BENCHES if bench.program == "startup"), mode)
-        modes = [mode for mode in MODES if mode != "recorded" or options.record]
-        titles = {"plain": "plain", "cuguard": "cuguard run | over plain", "recorded": "cuguard run --record | over plain", "sanitizer": "compute-sanitizer"}
-        head = " | ".join(["program", "target", *[titles[mode] for mode in modes]])
+        modes = [mode for mode in MODES if wanted(mode, options)]
+        titles = {"plain": "plain", "before": "cuguard run before", "cuguard": "cuguard run", "recorded": "cuguard run --record", "sanitizer": "compute-sanitizer"}
+        columns = [column for mode in modes for column in (titles[mode], *(f"over {base}" for base in compared_with(mode, modes)))]
+        head = " | ".join(["program", "target", *columns])
         print(f"| {head} |\n|{'---|' * (head.count('|') + 1)}")
         for bench in chosen:
             found, errors = ({mode: [] for mode in MODES}, {"plain": f"not built: {unbuilt[bench.program]}"}) \
