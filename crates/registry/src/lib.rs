@@ -40,6 +40,8 @@ mod failed_free;
 mod group;
 mod growing;
 mod growth;
+#[cfg(test)]
+mod growth_tests;
 mod hash;
 mod history;
 mod kind;
