@@ -123,6 +123,43 @@ int main(void) {
     assert_eq!(report["refused_count"], 8, "{report:#}");
 }
 
+/// Of memory that a function allocates for others, the diagnosis names these.
+#[test]
+fn the_diagnosis_looks_allocation_helpers_through() {
+    let helpers = r#"
+static unsigned long long kept[2];
+static __attribute__((noinline)) void checked_alloc(unsigned long long *memory, size_t bytes) {
+    if (cuMemAlloc_v2(memory, bytes)) exit(9);
+}
+static __attribute__((noinline)) void load(void) { checked_alloc(&kept[0], 200 << 20); }
+static __attribute__((noinline)) void train(void) { checked_alloc(&kept[1], 100 << 20); }
+int main(void) {
+    if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0)) return 8;
+    load();
+    train();
+    ask((size_t)1 << 50);
+    return 0;
+}"#;
+    let source = SOURCE.split_once("static __attribute__((noinline)) void ask_elsewhere");
+    let source = source.expect("a function").0;
+    let Some(report) = report_of("helpers", &format!("{source}{helpers}")) else {
+        return;
+    };
+    let diagnosis = report["refused"][0]["diagnosis"].as_str().expect("a text");
+    for (bytes, function) in [("200 MiB", "load"), ("100 MiB", "train")] {
+        let line = format!("  {bytes} in 1 allocation of device memory by checked_alloc at ");
+        let lines = diagnosis.lines().filter(|found| found.starts_with(&line));
+        let found: Vec<_> = lines.collect();
+        let [found] = found[..] else {
+            panic!("{diagnosis}")
+        };
+        assert!(
+            found.contains(&format!(", for {function} at ")),
+            "{diagnosis}"
+        );
+    }
+}
+
 #[test]
 fn a_file_has_the_diagnosis_and_standard_error_has_it_once() {
     let driver = simulated_driver_folder();

@@ -48,6 +48,7 @@ mod resolve;
 mod rows;
 mod run_records;
 mod settings;
+mod site_frame;
 mod size;
 mod stats;
 mod summary;

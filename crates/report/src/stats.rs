@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use cuguard_registry::{Group, Kind, Origin, PoolUsage, Totals};
+use cuguard_registry::{Group, Kind, Origin, PoolUsage, Totals, naming_frames};
 
 use crate::audit::user_frames;
 use crate::frames::mark;
@@ -64,10 +64,11 @@ pub struct ContextPool {
 /// The names of call sites that were resolved before.
 #[derive(Debug, Default)]
 pub struct SiteNames {
-    known: HashMap<Origin, Name>,
+    known: HashMap<Origin, Vec<Name>>,
 }
 
-#[derive(Clone, Debug, Default)]
+/// What a frame of the program is called.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Name {
     function: Option<String>,
     file: Option<String>,
@@ -78,41 +79,69 @@ struct Name {
 const MOST: usize = 10_000;
 
 impl SiteNames {
-    /// The innermost function of the program at a call site.
-    fn of(&mut self, origin: Origin, is_audit: bool, symbols: &mut Symbols, paths: &Paths) -> Name {
-        if let Some(known) = self.known.get(&origin) {
-            return known.clone();
-        }
-        let mut frames = symbols.frames(origin.stack, false);
-        mark(&mut frames);
-        match is_audit {
-            true => user_frames(&mut frames),
-            false => frames.retain(|frame| frame.in_app),
-        }
-        let shorten = |file: &str| paths.shorten(file).into_owned();
-        let mut name = frames.first().map_or_else(Name::default, |frame| Name {
-            function: Some(frame.name().into_owned()),
-            file: frame.symbol.file.as_deref().map(shorten),
-            line: frame.symbol.line,
-        });
-        // Exact, where the compiler recorded it.
-        if let Some(site) = origin.site {
-            name.file = Some(shorten(site.file));
-            name.line = Some(site.line);
-        }
+    /// The names of these call sites: the innermost function of the program that is no allocation helper.
+    fn of(&mut self, origins: &[Origin], is_audit: bool) -> Vec<Name> {
+        let (mut symbols, paths) = (Symbols::default(), Paths::new());
         if self.known.len() >= MOST {
             self.known.clear();
         }
-        self.known.insert(origin, name.clone());
-        name
+        let stacks = origins.iter().map(|origin| {
+            let known = self.known.entry(*origin);
+            known
+                .or_insert_with(|| frames(*origin, is_audit, &mut symbols, &paths))
+                .clone()
+        });
+        let stacks: Vec<Vec<Name>> = stacks.collect();
+        let keys = stacks.iter().map(|frames| {
+            let keys = frames
+                .iter()
+                .map(|name| ((&name.function, &name.file), name.line));
+            keys.collect::<Vec<_>>()
+        });
+        let named = naming_frames(&keys.collect::<Vec<_>>()).into_iter();
+        let names = named.zip(stacks);
+        names
+            .map(|(at, mut frames)| {
+                if at < frames.len() {
+                    frames.swap_remove(at)
+                } else {
+                    Name::default()
+                }
+            })
+            .collect()
     }
+}
+
+/// The frames of the program at a call site, innermost first.
+fn frames(origin: Origin, is_audit: bool, symbols: &mut Symbols, paths: &Paths) -> Vec<Name> {
+    let mut frames = symbols.frames(origin.stack, false);
+    mark(&mut frames);
+    match is_audit {
+        true => user_frames(&mut frames),
+        false => frames.retain(|frame| frame.in_app),
+    }
+    let shorten = |file: &str| paths.shorten(file).into_owned();
+    let names = frames.iter().map(|frame| Name {
+        function: Some(frame.name().into_owned()),
+        file: frame.symbol.file.as_deref().map(shorten),
+        line: frame.symbol.line,
+    });
+    let mut names: Vec<_> = names.collect();
+    // Exact, where the compiler recorded it.
+    if let Some(site) = origin.site {
+        if names.is_empty() {
+            names.push(Name::default());
+        }
+        names[0].file = Some(shorten(site.file));
+        names[0].line = Some(site.line);
+    }
+    names
 }
 
 impl Stats {
     /// One line of JSON with at most `sites` call sites, the largest first, and a line break.
     #[must_use]
     pub fn to_json(&self, sites: usize, names: &mut SiteNames) -> String {
-        let (mut symbols, paths) = (Symbols::default(), Paths::new());
         let mut largest: Vec<&Group> = self.sites.iter().collect();
         largest.sort_by_key(|group| group.size_order());
         let shown = &largest[..sites.min(largest.len())];
@@ -137,8 +166,9 @@ impl Stats {
             }
         });
         let is_audit = self.tool == "cuguard-audit";
-        let sites = shown.iter().map(|group| {
-            let name = names.of(group.origin, is_audit, &mut symbols, &paths);
+        let origins: Vec<Origin> = shown.iter().map(|group| group.origin).collect();
+        let names = names.of(&origins, is_audit);
+        let sites = shown.iter().zip(names).map(|(group, name)| {
             object! {
                 "kind": group.kind.name(),
                 "on_device": group.kind.is_device_memory(),

@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 
-use cuguard_registry::naming_frames;
-
 use super::class::{Class, class, origin};
 use super::process::Process;
+use crate::site_frame::site_frames;
 use crate::symbols::{Frame, Symbols};
 
 /// What a reader sees of a frame: its name, and its line.
@@ -42,11 +41,7 @@ impl SiteNames {
                     .collect()
             })
             .collect();
-        let keys: Vec<Vec<_>> = users
-            .iter()
-            .map(|users| users.iter().map(|frame| function_and_line(frame)).collect())
-            .collect();
-        let names = naming_frames(&keys);
+        let names = site_frames(&users);
         let named = stacks.into_iter().enumerate().filter_map(|(index, stack)| {
             let user = users[index].get(names[index]).copied();
             let frame = user.or_else(|| frames[index].get(origin(&frames[index])?))?;
@@ -61,24 +56,4 @@ impl SiteNames {
     pub(super) fn of(&self, stack: &[usize]) -> Option<&Frame> {
         self.by_stack.get(stack)
     }
-}
-
-/// A function: its name and its file.
-type Function<'a> = (String, Option<&'a str>);
-/// A call in a function: its line, or without one its address.
-type Line = (Option<u32>, usize);
-
-/// Of two functions with one name in different files each is one of its own.
-fn function_and_line(frame: &Frame) -> (Function<'_>, Line) {
-    let (symbol, name) = (&frame.symbol, frame.name());
-    // Without lines, two calls are told apart by their addresses.
-    let address = if symbol.line.is_some() {
-        0
-    } else {
-        frame.address
-    };
-    (
-        (name.into_owned(), symbol.file.as_deref()),
-        (symbol.line, address),
-    )
 }

@@ -11,6 +11,7 @@ use serde_json::json;
 use super::{Failure, Process, Refused, Rendered, Search, render};
 use crate::foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
 use crate::settings::ReportSettings;
+use crate::stats::{SiteNames, Stats};
 use crate::tests_support::{member_names, read};
 
 const LOAD: usize = FOREIGN_FRAME | 10;
@@ -297,6 +298,29 @@ fn an_allocation_helper_is_looked_through() {
     for line in annotated {
         let at_caller = ["model.py,line=10", "train.py,line=20", "train.py,line=30"];
         assert!(at_caller.iter().any(|at| line.contains(at)), "{line}");
+    }
+}
+
+/// Also in the figures of a running process.
+#[test]
+fn figures_name_call_sites_after_callers() {
+    let stacks: [&[usize]; 3] = [&[EVIL, TRAIN, MAIN], &[EVIL, LOAD], &[TRAIN]];
+    let stats = Stats {
+        tool: "cuguard-audit",
+        sites: stacks
+            .map(|stack| group(Fate::Unclassified, Kind::Device, (1, 10), stack))
+            .into(),
+        ..Stats::default()
+    };
+    let mut names = SiteNames::default();
+    for _ in 0..2 {
+        let value = read(stats.to_json(10, &mut names).trim_end());
+        let sites = value["sites"].as_array().unwrap().iter();
+        let mut functions: Vec<_> = sites
+            .map(|site| site["function"].as_str().unwrap())
+            .collect();
+        functions.sort_unstable();
+        assert_eq!(functions, ["load", "train", "train"]);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The diagnosis as text: one line, or a page.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fmt::{self, Write};
 
 use super::facts::{OutOfMemory, RecoveryStep, is_page_locked};
@@ -9,6 +10,7 @@ use crate::audit::user_frames;
 use crate::frames::mark;
 use crate::paths::Paths;
 use crate::phrase::count;
+use crate::site_frame::site_frames;
 use crate::size::ByteSize;
 use crate::symbols::{Frame, Symbols};
 use crate::words::{amount_of, description, when};
@@ -62,8 +64,10 @@ impl OutOfMemory {
             text: String::new(),
             paths: Paths::new(),
             symbols: RefCell::default(),
+            callers: HashMap::new(),
             why: self,
         };
+        page.find_callers();
         page.head();
         page.causes();
         page.memory();
@@ -116,6 +120,8 @@ pub(super) struct Page<'a> {
     text: String,
     pub(super) paths: Paths,
     symbols: RefCell<Symbols>,
+    /// Of call sites in allocation helpers: the frame that tells them apart.
+    callers: HashMap<&'static [usize], Frame>,
     pub(super) why: &'a OutOfMemory,
 }
 
@@ -137,7 +143,26 @@ impl Page<'_> {
         } else if let Some(frame) = self.frames(group.origin.stack).first() {
             let _ = write!(text, " by {}", self.frame(frame));
         }
+        if let Some(caller) = self.callers.get(group.origin.stack) {
+            let _ = write!(text, ", for {}", self.frame(caller));
+        }
         text
+    }
+
+    /// Looks allocation helpers through.
+    fn find_callers(&mut self) {
+        let sites = self.why.call_sites.iter();
+        let stacks: Vec<_> = sites.map(|usage| usage.group.origin.stack).collect();
+        let frames: Vec<Vec<Frame>> = stacks.iter().map(|stack| self.frames(stack)).collect();
+        let all: Vec<Vec<&Frame>> = frames
+            .iter()
+            .map(|frames| frames.iter().collect())
+            .collect();
+        let callers = site_frames(&all).into_iter().zip(&frames).zip(stacks);
+        let callers = callers.filter(|((at, _), _)| *at != 0);
+        let callers =
+            callers.filter_map(|((at, frames), stack)| Some((stack, frames.get(at)?.clone())));
+        self.callers = callers.collect();
     }
 
     /// The frames of the program in a stack trace, innermost first.
