@@ -57,6 +57,7 @@ PROGRAMS = [
     Program("library", "library.c", "host", library="leaky_library.cpp", sanitizer=SAME, note="dlopen of a library that leaks"),
     Program("reachable_global", "reachable_global.cu", "static", sanitizer=SAME),
     Program("reachable_heap", "reachable_heap.cpp", "static", sanitizer=SAME),
+    Program("lost_objects", "lost_objects.cpp", "static", sanitizer=SAME, note="indirectly lost, and ways through the heap"),
     Program("reachable_static", "reachable_static.cpp", "static", sanitizer=SAME, note="a destructor runs at exit and frees nothing"),
     Program("reachable_stack", "reachable_stack.cpp", "static", sanitizer=SAME),
     Program("freed_late", "freed_late.cpp", "static", note="freed by a destructor at exit"),

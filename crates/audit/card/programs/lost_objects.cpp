@@ -1,0 +1,56 @@
+// Objects that are never deleted, with the memory that they own: lost with them, though the addresses are still in the heap. A list
+// of which the program keeps the first node, and an object that a global keeps.
+#include <vector>
+
+#include "runtime.h"
+
+struct Buffer {
+    void *memory = nullptr;
+    explicit Buffer(size_t bytes) { RT(cudaMalloc(&memory, bytes)); }
+    virtual ~Buffer() { cudaFree(memory); }
+};
+
+struct Model {
+    std::vector<Buffer *> layers;
+    virtual ~Model() {
+        for (Buffer *layer : layers)
+            delete layer;
+    }
+};
+
+struct Node {
+    Node *next;
+    Buffer buffer;
+};
+
+static Model *volatile kept;
+static Node *volatile first;
+
+static APART Model *load(int layers, size_t bytes) {
+    Model *model = new Model;
+    for (int layer = 0; layer < layers; layer++)
+        model->layers.push_back(new Buffer(bytes));
+    return model;
+}
+
+static APART void forget_model() {
+    Model *model = load(4, MIB);
+    FORGET(model);
+}
+
+static APART void keep() {
+    kept = load(3, 2 * MIB);
+    for (int node = 0; node < 5; node++)
+        first = new Node{first, Buffer(3 * MIB)};
+}
+
+int main() {
+    forget_model();
+    keep();
+    clobber_stack();
+    expect_memory(LOST, "device", 4, 4 * MIB);
+    expect_memory(REACHABLE, "device", 3, 6 * MIB);
+    expect_memory(REACHABLE, "device", 5, 15 * MIB);
+    expected("\"mentions\": [\"a lost `Buffer` object of\", \"global `kept` in lost_objects\", \"`Model` object of\", \"global `first` in\"]");
+    return 0;
+}
