@@ -18,9 +18,12 @@ pub struct Run {
     pub host: String,
     /// The rank in a distributed job.
     pub rank: Option<u32>,
-    /// When it began, in nanoseconds since 1970 UTC.
+    /// The origin of all times, in nanoseconds since 1970 UTC: the start of the process. Of a recording of an older version, which does not
+    /// have that, the begin of the recording.
     pub started: u64,
-    /// The last moment, in nanoseconds since the begin.
+    /// When the recording began, in nanoseconds since the origin: the first use of CUDA. 0 where the origin is not the start of the process.
+    pub begin: u64,
+    /// The last moment, in nanoseconds since the origin.
     pub end: u64,
     /// Whether the process exited. Otherwise it was killed, or still runs.
     pub exited: bool,
@@ -110,7 +113,7 @@ pub struct Frame {
 /// One allocation, or a handle with no bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
-    /// When it was allocated, in nanoseconds since the begin of the run.
+    /// When it was allocated, in nanoseconds since the origin, see [`Run::started`].
     pub start: u64,
     /// When it was freed, or [`FOREVER`].
     pub end: u64,
@@ -138,7 +141,7 @@ pub struct Allocation {
 /// A moment that is shown on its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Nanoseconds since the begin of the run.
+    /// Nanoseconds since the origin, see [`Run::started`].
     pub time: u64,
     /// What happened.
     pub kind: MarkKind,

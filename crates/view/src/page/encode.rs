@@ -110,6 +110,7 @@ pub(super) fn blob(
         host: &run.host,
         rank: run.rank,
         started: run.started / 1_000_000,
+        begin: run.begin.min(run.end),
         end: run.end,
         exited: run.exited,
         kinds: run

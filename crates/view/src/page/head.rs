@@ -18,6 +18,8 @@ pub(super) struct Head<'a> {
     pub(super) rank: Option<u32>,
     /// Milliseconds since 1970: what `Date` takes.
     pub(super) started: u64,
+    /// When the recording began, since the origin of all times.
+    pub(super) begin: u64,
     pub(super) end: u64,
     pub(super) exited: bool,
     /// Name, on a device, memory.

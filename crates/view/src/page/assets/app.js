@@ -85,7 +85,7 @@ class App {
   /// A moment that is named elsewhere on the page.
   jump(position, time) {
     this.setMoment(position, time);
-    if (this.time < this.timeline.from || this.time > this.timeline.to) this.timeline.zoom(0, this.timeline.end());
+    if (this.time < this.timeline.from || this.time > this.timeline.to) this.timeline.zoom(this.timeline.begin(), this.timeline.end());
     byId("moment").scrollIntoView({ behavior: "smooth", block: "nearest" });
   }
 
@@ -150,14 +150,14 @@ function handleKey(app, event) {
   const actions = {
     ArrowLeft: () => timeline.move(-steps),
     ArrowRight: () => timeline.move(steps),
-    Home: () => app.setMoment(-1, 0),
+    Home: () => app.setMoment(-1, timeline.begin()),
     End: () => app.setMoment(app.run.events - 1, timeline.end()),
     p: () => app.setMoment(app.peak.position),
     o: () => nextOom() && app.setMoment(nextOom().position, nextOom().time),
     "+": () => timeline.zoomBy(0.5),
     "=": () => timeline.zoomBy(0.5),
     "-": () => timeline.zoomBy(2),
-    0: () => timeline.zoom(0, timeline.end()),
+    0: () => timeline.zoom(timeline.begin(), timeline.end()),
     1: () => app.showTab("flame"),
     2: () => app.showTab("table"),
     3: () => app.showTab("map"),
