@@ -131,7 +131,7 @@ function notices(run) {
   if (run.left_out.count) {
     list.push(el("p", { class: "notice", data: { notice: "left-out" } },
       `${plural(run.left_out.count, "short-lived small allocation")} (${formatBytes(run.left_out.bytes)} in total, alive for at most ${formatTime(run.left_out.longest)}) `,
-      `are summed up here and not shown one by one. At no moment were more than ${formatBytes(run.left_out.at_once)} of them alive.`));
+      `are summed up here and not shown one by one. At no moment were more than ${formatBytes(run.left_out.at_once)} of them alive: the timeline is too low by no more than that.`));
   }
   if (run.problems.length) {
     list.push(el("details", { class: "notice", data: { notice: "problems" } },
