@@ -54,7 +54,7 @@ pub(crate) fn refused(
 ) {
     let trace = origin::trace();
     state::begin();
-    record_out_of_memory(bytes, || trace, contexts::current());
+    let recorded = record_out_of_memory(bytes, || trace, contexts::current());
     let origin = Origin::from_frames(trace.stack());
     let mut hasher = DefaultHasher::new();
     (function, origin.stack).hash(&mut hasher);
@@ -76,6 +76,7 @@ pub(crate) fn refused(
     let text = why.to_text();
     stderr::print(&text);
     drop(diagnosing);
+    recorded.diagnose(|| text.clone());
     let mut refused = REFUSED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, one)) = refused.iter_mut().find(|(one, _)| *one == hash) {
         one.diagnosis = text;

@@ -63,6 +63,7 @@ mod recent;
 mod recent_tests;
 mod record;
 mod recorder;
+mod recorder_notes;
 mod registry;
 #[cfg(test)]
 mod registry_tests;
@@ -98,6 +99,7 @@ pub use recorder::{
     end_recording, record_context_created, record_context_ended, record_out_of_memory,
     start_recording,
 };
+pub use recorder_notes::{FailedAllocation, record_fates};
 pub use registry::Registry;
 pub use rounds::Rounds;
 pub use shared::shared_pages;
