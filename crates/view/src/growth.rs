@@ -26,7 +26,7 @@ pub struct GrowingSite {
     pub from: u64,
     /// The bytes at the end.
     pub to: u64,
-    /// When the first was allocated, in nanoseconds since the begin of the run.
+    /// When the first was allocated, in nanoseconds since the [origin](crate::Run::origin).
     pub begin: u64,
     /// When the last was.
     pub end: u64,

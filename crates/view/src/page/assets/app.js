@@ -123,7 +123,7 @@ class App {
       el("span", { class: "moment-figure", data: { figure: "moment", value: String(bytes), count: String(this.alive.length), position: String(this.position), time: String(this.time) } },
         `${formatBytes(bytes)} in ${plural(this.alive.length, "allocation")}${this.query ? " that match" : ""}`));
     this.failure.hidden = !failed;
-    if (failed) this.failure.replaceChildren(`An allocation of ${formatBytes(failed.bytes)} failed here, in `, ...siteWords(this.run, failed.site), ".");
+    if (failed) this.failure.replaceChildren(`An allocation${failed.bytes ? ` of ${formatBytes(failed.bytes)}` : ""} failed here, in `, ...siteWords(this.run, failed.site), ".");
     this.views[this.tab].render(this.panel);
   }
 }

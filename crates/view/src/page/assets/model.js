@@ -247,11 +247,16 @@ function groupAlive(run, allocations, by) {
   return [...groups.values()].sort((a, b) => b.bytes - a.bytes || b.count - a.count || (a.name < b.name ? -1 : 1));
 }
 
-/// Allocations that were not freed, of every kind, in groups by call site.
+/// Allocations that were not freed, of every kind, in groups by call site: those that are lost, and all others.
 function leaksOf(run) {
   const never = [];
   for (let i = 0; i < run.count; i += 1) if (run.stop[i] === NEVER || run.leaked[i]) never.push(i);
-  // Those that are not alive at the end: their context ended first.
-  const ended = never.filter((i) => run.leaked[i]);
-  return { allocations: never, ended, groups: groupAlive(run, never, "site") };
+  const lost = never.filter((i) => run.fate[i] === LOST);
+  const others = never.filter((i) => run.fate[i] !== LOST);
+  return {
+    allocations: never, lost, others, lostGroups: groupAlive(run, lost, "site"), groups: groupAlive(run, others, "site"),
+    // Those that are not alive at the end: their context ended first.
+    ended: others.filter((i) => run.leaked[i]),
+    reachable: others.filter((i) => run.fate[i] === REACHABLE),
+  };
 }

@@ -37,7 +37,7 @@ class Timeline {
             el("button", { type: "button", class: "quiet", title: "Zoom in (+)", "aria-label": "Zoom in", onclick: () => this.zoomBy(0.5) }, "+"),
             this.zoomOut))),
       this.box, this.legend,
-      el("p", { class: "hint" }, "Click to choose a moment. Drag to zoom, double-click for the whole run."));
+      el("p", { class: "hint" }, "Click to choose a moment. Drag to zoom, double-click for the whole run. The lighter part of a column was not in use for all of its time."));
     this.from = this.begin();
     this.to = this.end();
   }
@@ -288,7 +288,7 @@ class Timeline {
     const { run, peak } = this.app;
     const marks = [];
     for (const mark of run.marks) {
-      if (mark.what === "oom") marks.push({ ...mark, text: `out of memory: ${formatBytes(mark.bytes)}`, sign: "✕" });
+      if (mark.what === "oom") marks.push({ ...mark, text: mark.bytes ? `failed: ${formatBytes(mark.bytes)}` : "failed allocation", sign: "✕" });
     }
     if (peak.position >= 0 && !run.is_report) {
       marks.push({ what: "peak", time: timeAt(run, peak.position), position: peak.position, text: `peak ${formatBytes(peak.bytes)}`, sign: "▲" });
@@ -324,7 +324,7 @@ class Timeline {
     for (const mark of this.marks()) {
       if (mark.time < this.from || mark.time > this.to) continue;
       const x = plot.valToPos(mark.time, "x", true);
-      const color = css({ peak: "--text", oom: "--bad" }[mark.what] ?? "--muted");
+      const color = css({ peak: "--text", oom: "--warn" }[mark.what] ?? "--muted");
       line(x, color, mark.what === "oom" ? [] : [3, 3], mark.what === "oom" ? 1.5 : 1);
       // A label is left out where it would cover another; then the sign alone remains, or nothing.
       const sides = [[`${mark.sign} ${mark.text}`, false], [`${mark.text} ${mark.sign}`, true]];

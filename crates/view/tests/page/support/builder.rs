@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use cuguard_view::{Allocation, CallSite, FOREVER, Frame, Kind, Mark, MarkKind, Run};
+use cuguard_view::{Allocation, CallSite, FOREVER, Fate, Frame, Kind, Mark, MarkKind, Run};
 
 pub const MIB: u64 = 1 << 20;
 pub const DEVICE: u8 = 0;
@@ -126,6 +126,7 @@ impl Builder {
             context: 1,
             kind,
             leaked: false,
+            fate: Fate::Unknown,
         });
         self.now += 700;
         self.run.allocations.len() - 1
