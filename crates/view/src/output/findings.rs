@@ -118,7 +118,7 @@ impl<'r> Findings<'r> {
         if self.run.allocations.iter().any(is_unknown) && !self.run.is_report {
             let _ = writeln!(
                 page,
-                "\nWhether what is {} is lost or reachable, the recording does not have: `cuguard run` searches for it when the process exits.",
+                "\nIt is not known which of what is {} is lost: `cuguard run` searches for lost memory when a process exits.",
                 alive_when(self.run)
             );
         }
