@@ -36,7 +36,9 @@ mod collect_tests;
 mod counters;
 mod destroyed;
 mod diff;
+mod failed_allocation;
 mod failed_free;
+mod fates;
 mod group;
 mod growing;
 mod growth;
@@ -63,7 +65,6 @@ mod recent;
 mod recent_tests;
 mod record;
 mod recorder;
-mod recorder_notes;
 mod registry;
 #[cfg(test)]
 mod registry_tests;
@@ -80,6 +81,7 @@ pub use call_site::MAX_DEPTH;
 pub use caller::{name_thread, note_exit};
 pub use counters::{Amount, Totals};
 pub use diff::{Change, Diff, Trend};
+pub use failed_allocation::FailedAllocation;
 pub use failed_free::FailedFree;
 pub use group::{Fate, Group, merge_equal};
 pub use growing::{CallerSteps, Growing, growing};
@@ -99,7 +101,6 @@ pub use recorder::{
     end_recording, record_context_created, record_context_ended, record_out_of_memory,
     start_recording,
 };
-pub use recorder_notes::{FailedAllocation, record_fates};
 pub use registry::Registry;
 pub use rounds::Rounds;
 pub use shared::shared_pages;

@@ -13,11 +13,11 @@ use cuguard_sync::clock;
 
 use crate::call_site;
 use crate::caller;
+use crate::failed_allocation::FailedAllocation;
 use crate::kind::Kind;
 use crate::labels::{self, ActiveLabel};
 use crate::names::NameId;
 use crate::record::{Key, Record};
-use crate::recorder_notes::FailedAllocation;
 use crate::trace::Trace;
 
 pub(crate) use cuguard_recording::is_on;

@@ -14,7 +14,7 @@ use std::fs;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use cuguard_registry::{ContextInfo, Key, Record, Snapshot, record_fates};
+use cuguard_registry::{ContextInfo, Key, Record, Snapshot};
 use cuguard_report::audit::{DUMP, Failure, Process, Rendered, Search, render};
 use cuguard_report::{ReportSettings, register_frames};
 use cuguard_sync::since_process_start;
@@ -95,7 +95,7 @@ pub(crate) fn make(
         let early = early.and_then(|early| early.fates.get(key, record));
         early.or_else(|| fates.get(key, record)).unwrap_or_default()
     };
-    record_fates(registry, |key, record| fate(key, record).0);
+    registry.record_fates(|key, record| fate(key, record).0);
     let snapshot = registry.snapshot_with(ContextInfo::default(), fate);
     if let Some(early) = &early {
         search = join(early.search.clone(), search);
