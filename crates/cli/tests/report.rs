@@ -75,7 +75,7 @@ fn findings_come_first_unless_a_moment_is_asked_for() {
     assert_eq!(run["growing"][0]["blocks"], 20, "{run}");
     assert_eq!(
         (&run["lost"], &run["times_from"]),
-        (&Value::Null, &"process".into())
+        (&Value::Null, &"program".into())
     );
     assert!(run["begin_seconds"].as_f64() > Some(0.0), "{run}");
 }

@@ -38,7 +38,7 @@ pub struct Recording {
     pub lost: u64,
     /// At least one resource in this many was recorded, and not all were: the largest number that was noted. 0 or 1 where all were.
     pub sample: u32,
-    /// When the recording began, in nanoseconds since the process started: all times count from that. 0 where the file does not have it, as
+    /// When the recording began, in nanoseconds since the program started: all times count from that. 0 where the file does not have it, as
     /// those of older versions; times then count from the begin of the recording.
     pub begin: u64,
     /// Why allocations failed, in order of time.
@@ -84,7 +84,7 @@ pub struct Meta {
     pub host: String,
     /// The rank in a distributed job, where the launcher sets one.
     pub rank: Option<u32>,
-    /// When the process started, in nanoseconds since 1970 UTC. Where [`Recording::begin`] is 0, when the recording began.
+    /// When the program started, in nanoseconds since 1970 UTC. Where [`Recording::begin`] is 0, when the recording began.
     pub started: u64,
 }
 
@@ -173,7 +173,7 @@ pub enum End {
     Open,
     /// The process exited.
     Exit {
-        /// When, in nanoseconds since the process started.
+        /// When, in nanoseconds since the program started.
         time: u64,
     },
 }
@@ -181,7 +181,7 @@ pub enum End {
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Nanoseconds since the process started. Of an event to be recorded, a time of [`cuguard_sync::clock`].
+    /// Nanoseconds since the program started. Of an event to be recorded, a time of [`cuguard_sync::clock`].
     pub time: u64,
     /// The name of the thread: an index of [`Recording::names`].
     pub thread: u32,

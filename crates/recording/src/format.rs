@@ -36,7 +36,7 @@ pub(crate) mod header {
     pub(crate) const LOST: usize = 40;
     /// One resource in this many is recorded. 0 and 1: all are. 0 in files of before.
     pub(crate) const SAMPLE: usize = 48;
-    /// How long the process had run when the recording began, in nanoseconds. 0 in files of before.
+    /// How long the program had run when the recording began, in nanoseconds. 0 in files of before.
     pub(crate) const AGE: usize = 56;
     pub(crate) const META: usize = 64;
 }

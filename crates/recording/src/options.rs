@@ -94,7 +94,7 @@ pub struct Options {
     /// Whether [`addresses`](crate::addresses) returns those of all stacks, to embed their symbols.
     pub keep_addresses: bool,
     pub(crate) chunk_size: u32,
-    /// How long the process has run, in tests.
+    /// How long the program has run, in tests.
     pub(crate) age: Option<u64>,
 }
 

@@ -21,9 +21,9 @@ pub mod own_thread;
 pub mod per_thread;
 mod primitive;
 pub mod process;
-mod process_time;
+mod program_time;
 
 pub use biased::{Biased, OtherGuard, OwnerGuard};
 pub use gate::{Gate, GateGuard, PauseError, Paused};
 pub use per_thread::{PerThread, Slot};
-pub use process_time::since_process_start;
+pub use program_time::since_start;

@@ -68,7 +68,7 @@ impl Run {
             rank: recording.meta.rank,
             origin: match recording.begin {
                 0 => Origin::Recording,
-                _ => Origin::Process,
+                _ => Origin::Program,
             },
             started: recording.meta.started,
             begin: recording.begin,

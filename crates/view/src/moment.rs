@@ -33,7 +33,7 @@ pub enum At {
     Exit,
     /// An out-of-memory error, counted from 1; the last without a number.
     Oom(Option<usize>),
-    /// Nanoseconds since the [origin](Run::origin): the start of the process.
+    /// Nanoseconds since the [origin](Run::origin): the start of the program.
     Time(u64),
     /// A share of the recording, from 0 to 100.
     Percent(f64),

@@ -6,9 +6,9 @@ pub const FOREVER: u64 = u64::MAX;
 /// What the times of a run count from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// The start of the process.
+    /// The start of the program.
     #[default]
-    Process,
+    Program,
     /// The begin of the recording: it is of an older version.
     Recording,
     /// The first context of the process: it is a leak report of the crate.
@@ -19,17 +19,17 @@ impl Origin {
     /// The word of JSON.
     pub(crate) const fn name(self) -> &'static str {
         match self {
-            Self::Process => "process",
+            Self::Program => "program",
             Self::Recording => "recording",
             Self::Context => "context",
         }
     }
 
-    /// In words: `the start of the process`.
+    /// In words: `the start of the program`.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
-            Self::Process => "the start of the process",
+            Self::Program => "the start of the program",
             Self::Recording => "the begin of the recording",
             Self::Context => "the first context",
         }

@@ -369,7 +369,7 @@ fn what_a_search_found_is_the_fate_of_what_is_alive() {
 
 #[test]
 fn a_recording_says_what_its_times_count_from() {
-    for (begin, origin) in [(0, Origin::Recording), (7, Origin::Process)] {
+    for (begin, origin) in [(0, Origin::Recording), (7, Origin::Program)] {
         let mut recording = recording(vec![at(10, allocated(DEVICE, 0x1000, 512, 1))]);
         recording.begin = begin;
         let run = Run::from_recording(recording, &mut Names);

@@ -17,7 +17,7 @@ use std::time::Duration;
 use cuguard_registry::{ContextInfo, Key, Record, Snapshot};
 use cuguard_report::audit::{DUMP, Failure, Process, Rendered, Search, render};
 use cuguard_report::{ReportSettings, register_frames};
-use cuguard_sync::since_process_start;
+use cuguard_sync::since_start;
 
 use self::targets::{Fates, Targets};
 use crate::search::{Limits, search};
@@ -134,13 +134,13 @@ fn process(
     search: Option<Search>,
 ) -> Process {
     let registry = state::registry();
-    let since_start = |time: Duration| {
+    let from_start = |time: Duration| {
         let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(since_process_start(time))
+        Duration::from_nanos(since_start(time))
     };
     let mut peak = registry.peak();
     if let Some(peak) = &mut peak {
-        peak.time = since_start(peak.time);
+        peak.time = from_start(peak.time);
     }
     let mut groups = snapshot.live;
     groups.extend(registry.destroyed());
@@ -148,7 +148,7 @@ fn process(
         pid: std::process::id(),
         command: command_line(),
         reason: reason.to_owned(),
-        duration: since_start(snapshot.taken_at),
+        duration: from_start(snapshot.taken_at),
         groups,
         totals: snapshot.totals,
         history: registry.history(),

@@ -37,7 +37,7 @@ pub(crate) struct Options {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The moment: peak, exit, oom (the last out-of-memory error), oom:N (the Nth), a time since the process started (12.5s, 800ms,
+    /// The moment: peak, exit, oom (the last out-of-memory error), oom:N (the Nth), a time since the program started (12.5s, 800ms,
     /// 2min) or a share of the recording (50%) [default: peak; text begins with what is lost, what grows and why allocations failed]
     #[arg(long, value_name = "MOMENT", value_parser = parse::<At>)]
     at: Option<At>,

@@ -73,7 +73,7 @@ fn diagnoses_and_what_a_search_found_are_read() {
 }
 
 #[test]
-fn times_count_from_the_start_of_the_process() {
+fn times_count_from_the_start_of_the_program() {
     let (old, scratch) = (Scratch::new(), Scratch::new());
     let of_before = noted(&old, 0);
     let recording = noted(&scratch, 1000);

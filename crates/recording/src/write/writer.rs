@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cuguard_sync::{clock, since_process_start};
+use cuguard_sync::{clock, since_start};
 
 use super::define::Definer;
 use super::file::{Chunk, ChunkFile, NoChunk};
@@ -48,7 +48,7 @@ impl Writer {
         };
         let begin = clock::nanoseconds();
         let meta = meta::encode(&meta(options));
-        let age = options.age.unwrap_or_else(|| since_process_start(begin));
+        let age = options.age.unwrap_or_else(|| since_start(begin));
         let (file, path) = ChunkFile::create(options, &meta, age).map_err(failed)?;
         let definer = Definer::new(options.keep_addresses);
         match definer.begin(&file, source) {

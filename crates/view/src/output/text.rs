@@ -106,7 +106,7 @@ fn moment(page: &mut String, overview: &Overview<'_>, look: Look) {
     for problem in &run.problems {
         let _ = writeln!(page, "\nnote: {}", printable(problem));
     }
-    if run.origin != Origin::Process {
+    if run.origin != Origin::Program {
         let _ = writeln!(page, "\nnote: times count from {}", run.origin.words());
     }
 }

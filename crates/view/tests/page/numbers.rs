@@ -257,11 +257,11 @@ fn red_is_for_lost_memory() {
 }
 
 #[test]
-fn times_count_from_the_start_of_the_process() {
-    let Some(mut browser) = start("times_count_from_the_start_of_the_process") else {
+fn times_count_from_the_start_of_the_program() {
+    let Some(mut browser) = start("times_count_from_the_start_of_the_program") else {
         return;
     };
-    // The process ran for 5 s before it used CUDA.
+    // The program ran for 5 s before it used CUDA.
     let later = 5_000_000_000;
     let mut run = runs::small();
     run.begin = later;
@@ -279,7 +279,7 @@ fn times_count_from_the_start_of_the_process() {
     browser.key("Home");
     assert_eq!(moment(&mut browser), (later, 0, 0));
     let page = browser.text("document.body.innerText");
-    let origin = "times count from the start of the process";
+    let origin = "times count from the start of the program";
     assert_eq!(page.matches(origin).count(), 1, "{page}");
     run.origin = Origin::Recording;
     browser.open(&html(std::slice::from_ref(&run)));
