@@ -136,7 +136,7 @@ fn half_freed() -> Run {
     for index in blocks.into_iter().step_by(2) {
         b.free(index);
     }
-    runs::fail(&mut b, site, 300 * MIB, 512 * MIB);
+    runs::fail(&mut b, site, 300 * MIB);
     b.finish()
 }
 

@@ -13,8 +13,8 @@ const MILLISECOND: u64 = 1_000_000;
 /// What the first context of a process costs.
 const CONTEXT: u64 = 523 * MIB;
 
-/// An allocation fails on a device with so much memory, with the diagnosis that `cuguard run` makes of what is alive.
-pub fn fail(b: &mut Builder, site: u32, bytes: u64, total: u64) {
+/// An allocation fails on a device that has three quarters of it free, with the diagnosis that `cuguard run` makes of what is alive.
+pub fn fail(b: &mut Builder, site: u32, bytes: u64) {
     let alive = b.run.allocations.iter();
     let alive = alive.filter(|one| one.end == FOREVER && one.kind == DEVICE);
     let (mut pages, mut small) = (PageUse::default(), BTreeSet::new());
@@ -31,6 +31,7 @@ pub fn fail(b: &mut Builder, site: u32, bytes: u64, total: u64) {
     }
     pages.small_pages = small.len() as u64;
     let device = cuguard_registry::Kind::Device;
+    let free = bytes / 4 * 3;
     let mut why = OutOfMemory {
         request: FailedRequest {
             operation: "cuMemAlloc_v2",
@@ -41,8 +42,8 @@ pub fn fail(b: &mut Builder, site: u32, bytes: u64, total: u64) {
             code_name: "CUDA_ERROR_OUT_OF_MEMORY",
             ..FailedRequest::default()
         },
-        total: Some(total),
-        free: Some(total.saturating_sub(CONTEXT + pages.taken())),
+        total: Some(CONTEXT + pages.taken() + free),
+        free: Some(free),
         usage: vec![KindUsage {
             kind: device,
             amount,
@@ -51,7 +52,6 @@ pub fn fail(b: &mut Builder, site: u32, bytes: u64, total: u64) {
         processes: Processes::Known(Vec::new()),
         ..OutOfMemory::default()
     };
-    why.info.device_name = "NVIDIA H200".to_owned();
     why.settings.audited = true;
     let thread = b.name("main");
     b.mark(MarkKind::OutOfMemory {
@@ -123,7 +123,7 @@ pub fn small() -> Run {
     b.allocate(halo, DEVICE, 5 * MIB, "halo");
     b.allocate(halo, DEVICE, 700, "halo");
     b.pass(10 * MILLISECOND);
-    fail(&mut b, grid, 4096 * MIB, 4096 * MIB);
+    fail(&mut b, grid, 4096 * MIB);
     b.pass(10 * MILLISECOND);
     b.free(first);
     b.free(pinned);
@@ -339,7 +339,7 @@ pub fn training(steps: u32, leaks: bool) -> Run {
     }
     if leaks {
         b.pass(4 * MILLISECOND);
-        fail(&mut b, logits, 2048 * MIB, 8 << 30);
+        fail(&mut b, logits, 6144 * MIB);
         b.pass(60 * MILLISECOND);
     }
     for index in kept {
@@ -414,7 +414,7 @@ pub fn fragmented() -> Run {
         let large_one = b.allocate(batch, DEVICE, 60 * MIB, "batch");
         large.push(large_one);
     }
-    fail(&mut b, batch, 512 * MIB, 2 << 30);
+    fail(&mut b, batch, 512 * MIB);
     b.pass(100 * MILLISECOND);
     for allocation in large.into_iter().chain(small) {
         b.free(allocation);
