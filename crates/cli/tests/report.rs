@@ -260,6 +260,20 @@ fn ranks_side_by_side() {
         .map(|rank| text.find(&format!("\n  rank {rank} on ")))
         .collect();
     assert!(order.is_sorted() && order[0].is_some(), "{text}");
+    let findings = text.lines().filter(|line| line.starts_with("rank "));
+    let findings: Vec<_> = findings
+        .map(|line| line.split_once(": ").expect("a rank and its findings").1)
+        .collect();
+    let alive = |size| format!("{size} in 2 allocations alive at exit");
+    assert_eq!(
+        findings,
+        [
+            alive("6 MiB"),
+            alive("2 MiB"),
+            alive("2 MiB"),
+            alive("2 MiB")
+        ]
+    );
     arguments.push("--json");
     let document = json(&arguments);
     assert_eq!(document["ranks"]["rows"][0]["rank"], 2);

@@ -48,7 +48,7 @@ pub use input::{NoReport, read_reports};
 pub use load::open;
 pub use look::{Frames, Look};
 pub use moment::{At, Moment, Peak, moment, peak};
-pub use output::{flamegraph, folded, json, pprof, text, text_with_findings};
+pub use output::{findings_line, flamegraph, folded, json, pprof, text, text_with_findings};
 pub use ranks::{Difference, Rank, Ranks};
 pub use resolver::{Offsets, Resolver};
 pub use run::{Allocation, CallSite, FOREVER, Fate, Frame, Kind, Mark, MarkKind, Origin, Run};

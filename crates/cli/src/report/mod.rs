@@ -17,8 +17,8 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use cuguard_report::phrase::list;
 use cuguard_view::{
-    At, By, Frames, Look, Moment, Overview, Ranks, Run, SymbolOptions, ViewError, flamegraph,
-    folded, json, open, page, pprof, text, text_with_findings,
+    At, By, Frames, Look, Moment, Overview, Ranks, Run, SymbolOptions, ViewError, findings_line,
+    flamegraph, folded, json, open, page, pprof, text, text_with_findings,
 };
 
 pub(crate) use progress::Progress;
@@ -343,8 +343,8 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
     print(&output)
 }
 
-/// One run as it is, with its findings where no moment and no grouping is asked for; several side by side, and where the one that differs most
-/// differs.
+/// One run as it is; several side by side, and where the one that differs most differs. With findings where no moment and no grouping is asked
+/// for.
 fn words(overviews: &[Overview<'_>], look: Look, has_findings: bool) -> String {
     match overviews {
         [overview] if has_findings => text_with_findings(overview, look),
@@ -352,6 +352,12 @@ fn words(overviews: &[Overview<'_>], look: Look, has_findings: bool) -> String {
         overviews => {
             let ranks = Ranks::new(overviews);
             let mut page = ranks.text(look);
+            if has_findings {
+                page.push('\n');
+                for row in &ranks.rows {
+                    page += &format!("{}\n", findings_line(row.overview));
+                }
+            }
             for problem in overviews.iter().flat_map(|overview| {
                 let run = overview.moment.run;
                 run.problems

@@ -14,4 +14,4 @@ pub use flamegraph::flamegraph;
 pub use folded::folded;
 pub use json::json;
 pub use pprof::pprof;
-pub use text::{text, text_with_findings};
+pub use text::{findings_line, text, text_with_findings};

@@ -67,6 +67,22 @@ pub fn text_with_findings(overview: &Overview<'_>, look: Look) -> String {
     page
 }
 
+/// The findings of a run in one line, without a line break: for several runs side by side.
+///
+/// ```
+/// use cuguard_view::{At, Overview, Run, findings_line};
+///
+/// let run = Run { pid: 42, ..Run::default() };
+/// assert_eq!(findings_line(&Overview::new(&run, At::Peak)?), "process 42: nothing was allocated");
+/// # Ok::<(), cuguard_view::ViewError>(())
+/// ```
+#[must_use]
+pub fn findings_line(overview: &Overview<'_>) -> String {
+    let run = overview.moment.run;
+    let findings = Findings::of(run, Frames::Program);
+    format!("{}: {}", printable(&run.title()), findings.line(overview))
+}
+
 /// What was alive at the moment.
 fn moment(page: &mut String, overview: &Overview<'_>, look: Look) {
     let run = overview.moment.run;
