@@ -340,7 +340,11 @@ impl Pairing {
         let allocations = &mut self.run.allocations;
         let before = allocations.len();
         let from = self.complete_from;
-        allocations.retain(|allocation| allocation.end != FOREVER || allocation.start >= from);
+        // What a search found at the end was not freed.
+        allocations.retain(|allocation| {
+            let is_known = allocation.end != FOREVER || allocation.fate != Fate::Unknown;
+            is_known || allocation.start >= from
+        });
         let unknown = (before - allocations.len()) as u64;
         if unknown != 0 {
             let what = count(unknown, "allocation is", "allocations are");

@@ -358,13 +358,24 @@ fn what_a_search_found_is_the_fate_of_what_is_alive() {
         found(PINNED, 0x2000, false),
         found(DEVICE, 0x3000, true),
     ];
-    let run = Run::from_recording(recording, &mut Names);
-    let fates: Vec<_> = run.allocations.iter().map(|one| one.fate).collect();
+    let fates = |recording| {
+        let run = Run::from_recording(recording, &mut Names);
+        let fates: Vec<_> = run.allocations.iter().map(|one| one.fate).collect();
+        (fates, run.problems.len())
+    };
     assert_eq!(
-        fates,
-        [Fate::Unknown, Fate::Lost, Fate::Unknown, Fate::Reachable]
+        fates(recording.clone()),
+        (
+            vec![Fate::Unknown, Fate::Lost, Fate::Unknown, Fate::Reachable],
+            0
+        )
     );
-    assert!(run.problems.is_empty(), "{:?}", run.problems);
+    // Events are missing: what was found at the end was not freed, the third may have been.
+    recording.complete_from = 1000;
+    assert_eq!(
+        fates(recording),
+        (vec![Fate::Unknown, Fate::Lost, Fate::Reachable], 1)
+    );
 }
 
 #[test]
