@@ -214,10 +214,13 @@ fn failed_allocations_have_their_diagnosis() {
     }
     let scratch = Scratch::new("diagnosis");
     let (recording, err) = recorded(TEST, "run", &scratch.words(), &scratch.file());
-    let failed = recording.events.iter().filter_map(|event| match event.what {
-        What::OutOfMemory { bytes, .. } => Some((event.time, event.thread, bytes)),
-        _ => None,
-    });
+    let failed = recording
+        .events
+        .iter()
+        .filter_map(|event| match event.what {
+            What::OutOfMemory { bytes, .. } => Some((event.time, event.thread, bytes)),
+            _ => None,
+        });
     let failed: Vec<_> = failed.collect();
     assert_eq!(failed.len(), 11);
     let diagnosed: Vec<_> = recording
