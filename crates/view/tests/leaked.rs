@@ -3,7 +3,9 @@
 use crate::support;
 use crate::support::{DEVICE, Names, ORDERED, STREAM, allocated, at, freed, recording, run};
 use cuguard_recording::{Found, What};
-use cuguard_view::{At, Look, Overview, Run, diff, growing_sites, json, moment, text};
+use cuguard_view::{
+    At, Look, Overview, Run, diff, growing_sites, json, moment, text, text_with_findings,
+};
 
 /// 512 bytes and a stream end with their context, 64 bytes are alive at the end, 256 bytes are freed.
 fn leaking() -> Run {
@@ -66,6 +68,24 @@ fn text_and_json_say_so() {
     );
     assert_eq!(run["end"]["bytes"], 64);
     assert_eq!(run["moment"]["bytes"], 576);
+}
+
+/// Before the moment, with their stack traces.
+#[test]
+fn findings_have_what_ended_with_its_context() {
+    let run = leaking();
+    let overview = Overview::new(&run, At::Peak).expect("every run has a peak");
+    let text = text_with_findings(&overview, Look::default());
+    let first = "512 B in 1 allocation and 1 stream not freed before their context ended; 64 B in 1 allocation alive at the end of the recording";
+    assert!(
+        text.lines()
+            .next()
+            .is_some_and(|line| line.ends_with(first)),
+        "{text}"
+    );
+    let leak = text.find("\nnot freed 512 B in 1 allocation of device memory and 1 stream\n");
+    let moment = text.find("\nalive at the peak, ");
+    assert!(leak.is_some() && leak < moment, "{text}");
 }
 
 /// Blocks that were allocated in one go may be loaded data. Lost ones are a leak, whenever they were allocated.

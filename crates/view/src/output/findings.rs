@@ -14,7 +14,7 @@ use crate::by::By;
 use crate::group::group;
 use crate::growth::{GrowingSite, growing_sites};
 use crate::look::{Frames, Look};
-use crate::moment::{At, Moment, at_time};
+use crate::moment::{At, at_time};
 use crate::run::{Allocation, CallSite, FOREVER, Fate, Frame, MarkKind, Run};
 use crate::stack_text::stack;
 use crate::summary::Overview;
@@ -95,13 +95,11 @@ impl<'r> Findings<'r> {
             self.failed(page, failures);
         }
         self.not_shown(page, self.failures.len(), most, "where allocations failed");
-        let lost = lost(self.run);
-        let groups = group(&lost, By::Stack, self.frames);
-        for group in groups.iter().take(most) {
-            page.push_str("\nlost ");
-            stack_group(page, self.run, group, "", self.frames);
-        }
-        self.not_shown(page, groups.len(), most, "of what is lost");
+        self.not_freed(page, most, "lost", "of what is lost", |one| {
+            one.fate == Fate::Lost
+        });
+        let what = "of what was not freed before its context ended";
+        self.not_freed(page, most, "not freed", what, |one| one.leaked);
         for growing in self.growing.iter().take(most) {
             let _ = writeln!(
                 page,
@@ -122,6 +120,28 @@ impl<'r> Findings<'r> {
                 alive_when(self.run)
             );
         }
+    }
+
+    /// Call sites of what was not freed.
+    fn not_freed(
+        &self,
+        page: &mut String,
+        most: usize,
+        word: &str,
+        what: &str,
+        counts: impl Fn(&Allocation) -> bool,
+    ) {
+        let mut moment = at_time(self.run, At::Exit, self.run.end);
+        let allocations = &self.run.allocations;
+        moment
+            .alive
+            .retain(|index| counts(&allocations[*index as usize]));
+        let groups = group(&moment, By::Stack, self.frames);
+        for group in groups.iter().take(most) {
+            let _ = write!(page, "\n{word} ");
+            stack_group(page, self.run, group, "", self.frames);
+        }
+        self.not_shown(page, groups.len(), most, what);
     }
 
     fn failed(&self, page: &mut String, failures: &Failures<'_>) {
@@ -181,14 +201,6 @@ pub(super) fn quote(page: &mut String, text: &str) {
         let line = format!("  | {}", printable(line));
         let _ = writeln!(page, "{}", line.trim_end());
     }
-}
-
-/// What is lost, as a moment.
-fn lost(run: &Run) -> Moment<'_> {
-    let mut moment = at_time(run, At::Exit, run.end);
-    let is_lost = |index: &u32| run.allocations[*index as usize].fate == Fate::Lost;
-    moment.alive.retain(is_lost);
-    moment
 }
 
 /// `680 MiB in 553 allocations and 1 context`; empty for nothing.

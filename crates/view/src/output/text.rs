@@ -122,9 +122,12 @@ fn moment(page: &mut String, overview: &Overview<'_>, look: Look) {
     for problem in &run.problems {
         let _ = writeln!(page, "\nnote: {}", printable(problem));
     }
-    if run.origin != Origin::Program {
-        let _ = writeln!(page, "\nnote: times count from {}", run.origin.words());
-    }
+    let why = match run.origin {
+        Origin::Program => return,
+        Origin::Recording => ": it is of an older version",
+        Origin::Context => "",
+    };
+    let _ = writeln!(page, "\nnote: times count from {}{why}", run.origin.words());
 }
 
 /// `cuguard: rank 3 on node7 (python train.py)`.
