@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use crate::support::*;
 use cuguard::report::ReportSettings;
-use cuguard::{Context, DeviceBuffer, Kind, PinnedBuffer, Stream, label};
+use cuguard::{Context, DeviceBuffer, Error, Kind, PinnedBuffer, Stream, label};
 use cuguard_recording::{End, Event, Recording, What};
 
 /// A folder that is removed at the end.
@@ -188,6 +188,53 @@ fn a_recording_has_what_the_program_did() {
         panic!("no end");
     };
     assert!(recording.events.iter().all(|event| event.time <= time));
+}
+
+/// The diagnosis that the error has is in the recording, for the first few failures of each call site.
+#[test]
+fn failed_allocations_have_their_diagnosis() {
+    const TEST: &str = "failed_allocations_have_their_diagnosis";
+    if part().is_some() {
+        let context = context().unwrap();
+        for attempt in 0..10 {
+            let refused = DeviceBuffer::<u8>::zeroed(&context, 1 << 50);
+            let Err(Error::OutOfMemory(why)) = refused else {
+                panic!("it is refused");
+            };
+            if attempt == 0 {
+                eprint!("{}", why.to_text());
+            }
+        }
+        let other = DeviceBuffer::<u8>::zeroed(&context, 1 << 51);
+        assert!(other.is_err());
+        return context.close().unwrap();
+    }
+    if !simulated(TEST) {
+        return;
+    }
+    let scratch = Scratch::new("diagnosis");
+    let (recording, err) = recorded(TEST, "run", &scratch.words(), &scratch.file());
+    let failed = recording
+        .events
+        .iter()
+        .filter_map(|event| match event.what {
+            What::OutOfMemory { bytes, .. } => Some((event.time, event.thread, bytes)),
+            _ => None,
+        });
+    let failed: Vec<_> = failed.collect();
+    assert_eq!(failed.len(), 11);
+    let diagnosed: Vec<_> = recording
+        .diagnoses
+        .iter()
+        .map(|one| {
+            let own = |failed: &&(u64, u32, u64)| (failed.0, failed.1) == (one.time, one.thread);
+            failed.iter().find(own).expect("the event").2
+        })
+        .collect();
+    assert_eq!(diagnosed, [1 << 50, 1 << 50, 1 << 50, 1 << 50, 1 << 51]);
+    let first = &recording.diagnoses[0].text;
+    assert!(first.contains("\nwhy: larger than the device"), "{first}");
+    assert!(err.contains(first), "{err}");
 }
 
 #[test]

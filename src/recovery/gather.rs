@@ -74,7 +74,7 @@ pub(super) fn error(
     results: Vec<RecoveryResult>,
 ) -> Error {
     let trace = || Trace::here(Some(request.site));
-    record_out_of_memory(request.bytes as u64, trace, state.recorded_number());
+    let recorded = record_out_of_memory(request.bytes as u64, trace, state.recorded_number());
     let mut why = describe(state, request, refused, results);
     if let Some((free, total)) = memory(state) {
         (why.free, why.total) = (Some(free), Some(total));
@@ -102,6 +102,7 @@ pub(super) fn error(
     if settings.probe_largest {
         why.largest = probe::largest_block(state, request.operation).ok();
     }
+    recorded.diagnose(|| why.to_text());
     Error::OutOfMemory(Box::new(why))
 }
 
@@ -117,7 +118,7 @@ pub(crate) fn context_refused(
     device_name: &str,
     CallError { function, code }: CallError,
 ) -> Error {
-    record_out_of_memory(0, || Trace::here(None), 0);
+    let recorded = record_out_of_memory(0, || Trace::here(None), 0);
     let mut why = OutOfMemory {
         request: FailedRequest {
             operation,
@@ -138,6 +139,7 @@ pub(crate) fn context_refused(
     why.total = device::total_mem(device as i32)
         .ok()
         .map(|total| total as u64);
+    recorded.diagnose(|| why.to_text());
     Error::OutOfMemory(Box::new(why))
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn refused(
         LAST.set(first_try);
         return;
     }
-    record_out_of_memory(bytes, || trace, contexts::current());
+    let recorded = record_out_of_memory(bytes, || trace, contexts::current());
     let bytes = (bytes != 0).then_some(bytes);
     let new = Refused {
         function: function.to_owned(),
@@ -91,6 +91,7 @@ pub(crate) fn refused(
     let text = why.to_text();
     stderr::print(&text);
     drop(diagnosing);
+    recorded.diagnose(|| text.clone());
     if let Some(one) = table().find(hash) {
         one.diagnosis = text;
     }

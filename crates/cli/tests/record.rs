@@ -6,8 +6,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::support::audited::{cuguard_run, live_program, output, stderr, subfolder, text};
+use crate::support::reporting::shown;
 use cuguard_recording::{End, Frame, Recording, What};
 use cuguard_testing::{Requirement, not_run};
+use serde_json::Value;
 
 /// `cuguard run` with a recording of a program that ends at once.
 fn record(file: &Path, program: &Path, what: &str) -> Command {
@@ -108,6 +110,79 @@ fn an_allocation_without_memory_is_recorded() {
             _ => None,
         });
     assert_eq!(refused.collect::<Vec<_>>(), [(1 << 50, 1)]);
+    // The diagnosis, as it was printed.
+    let [diagnosis] = recording.diagnoses.as_slice() else {
+        panic!("{:?}", recording.diagnoses);
+    };
+    assert!(diagnosis.text.contains("\nwhy: "), "{diagnosis:?}");
+    let printed = stderr(&run);
+    assert!(printed.contains(&diagnosis.text), "{printed}");
+    let file = file.to_str().expect("it is text");
+    let report = shown(&["report", file]);
+    let failed = report.split_once("\nfailed: an allocation of 1024 TiB, after ");
+    let (_, failed) = failed.unwrap_or_else(|| panic!("{report}"));
+    let why = "\n  | why: larger than the device, which has 4 GiB\n";
+    assert!(failed.contains(why), "{report}");
+    // Here the numbers behind it.
+    assert!(!failed.contains("where the memory is:"), "{report}");
+    let report = shown(&["report", file, "--at", "oom"]);
+    assert!(report.contains("\n  | where the memory is:\n"), "{report}");
+    let document = shown(&["report", file, "--json"]);
+    let document: Value = serde_json::from_str(&document).expect("it is JSON");
+    let shown = &document["runs"][0]["out_of_memory"][0]["diagnosis"];
+    assert_eq!(shown.as_str(), Some(diagnosis.text.as_str()));
+}
+
+/// What is lost and when the process ended: the recording has it from the report of `cuguard run`.
+#[test]
+fn the_report_of_a_recording_agrees_with_that_of_the_run() {
+    let Some(program) = live_program() else {
+        return;
+    };
+    let file = subfolder("record-agrees").join("run.cgr");
+    let file = file.to_str().expect("it is text");
+    let mut run = cuguard_run(&["--record", file, "--report", "json"]);
+    run.arg("--").arg(program).stdin(Stdio::null());
+    let run = output(&mut run);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let printed = stderr(&run);
+    let report = printed.lines().find(|line| line.starts_with('{'));
+    let report: Value = serde_json::from_str(report.expect("a report")).expect("it is JSON");
+    let document = shown(&["report", file, "--json"]);
+    let document: Value = serde_json::from_str(&document).expect("it is JSON");
+    let recorded = &document["runs"][0];
+    let fates = |fate: &str| {
+        let groups = report["groups"].as_array().expect("groups").iter();
+        let groups = groups.filter(|group| group["fate"] == fate);
+        let sum = |member: &str| -> u64 {
+            let numbers = groups.clone().filter_map(|group| group[member].as_u64());
+            numbers.sum()
+        };
+        (sum("count"), sum("bytes"))
+    };
+    for fate in ["lost", "reachable"] {
+        let of = |member: &str| recorded[fate][member].as_u64();
+        let (count, bytes) = fates(fate);
+        assert_eq!(
+            (of("count"), of("bytes")),
+            (Some(count), Some(bytes)),
+            "{fate}"
+        );
+    }
+    assert_eq!(fates("lost"), (1, 1 << 20));
+    let seconds = |report: &Value| report["seconds"].as_f64().expect("a number");
+    let (one, other) = (seconds(&report), seconds(recorded));
+    // Both are nanoseconds of one clock, rounded to a double.
+    assert!((one - other).abs() < 1e-6, "{one} {other}");
+    let begin = recorded["begin_seconds"].as_f64().expect("a number");
+    assert!(0.0 < begin && begin < one, "{begin} {one}");
+    // So do the first lines.
+    let first = shown(&["report", file]);
+    let first = first.lines().next().expect("a line").to_owned();
+    assert!(
+        first.contains(": lost 1 MiB in 1 allocation; reachable 3 MiB in "),
+        "{first}"
+    );
 }
 
 #[test]

@@ -39,6 +39,47 @@ fn the_peak_as_text() {
     assert_eq!(shown(&["report", &file]), text);
 }
 
+/// What `cuguard run` prints first comes first here, too.
+#[test]
+fn findings_come_first_unless_a_moment_is_asked_for() {
+    let folder = Folder::new("findings");
+    // Two failures at one call site; 20 rounds of which each keeps a block.
+    let rounds = (1..=20_u64).map(|round| {
+        let address = round << 20;
+        format!("a{address},1048576,1,2 a77,33554432,2,3 f77")
+    });
+    let rounds: Vec<_> = rounds.collect();
+    let script = format!("{} o1073741824 o2048", rounds.join(" "));
+    let file = folder.record("a.cgr", None, &script);
+    let text = shown(&["report", &file]);
+    let (first, rest) = text.split_once('\n').expect("there are lines");
+    assert!(
+        first.ends_with(": 20 MiB in 20 allocations alive at exit; 1 call site growing; 2 allocations failed for lack of memory"),
+        "{text}"
+    );
+    assert!(rest.starts_with("  exited after "), "{text}");
+    let places = [
+        "\nfailed: 2 allocations of 2 KiB to 1 GiB, after ",
+        "\ngrowing by 20 MiB in 20 allocations over ",
+        "\nIt is not known which of what is alive at exit is lost: ",
+        "\nalive at the peak, after ",
+    ];
+    let places = places.map(|line| text.find(line).unwrap_or_else(|| panic!("{line}: {text}")));
+    assert!(places.is_sorted(), "{text}");
+    for arguments in [["--at", "peak"], ["--by", "label"]] {
+        let text = shown(&["report", &file, arguments[0], arguments[1]]);
+        assert!(text.contains("exited after "), "{text}");
+        assert!(!text.contains("growing"), "{text}");
+    }
+    let run = &json(&["report", &file, "--json"])["runs"][0];
+    assert_eq!(run["growing"][0]["blocks"], 20, "{run}");
+    assert_eq!(
+        (&run["lost"], &run["times_from"]),
+        (&Value::Null, &"program".into())
+    );
+    assert!(run["begin_seconds"].as_f64() > Some(0.0), "{run}");
+}
+
 #[test]
 fn moments_and_groups() {
     let folder = Folder::new("moments");
@@ -100,7 +141,7 @@ fn the_request_that_failed_comes_first() {
         let stack = "    app::load  src/main.rs:11\n    app::main  src/main.rs:33\n\nalive at ";
         assert!(rest.starts_with(stack), "{text}");
     }
-    assert!(!shown(&["report", &file]).contains("failed:"));
+    assert!(!shown(&["report", &file, "--at", "peak"]).contains("failed:"));
     let run = &json(&["report", &file, "--json"])["runs"][0];
     assert_eq!(run["out_of_memory"][1]["thread"], "worker");
 }
@@ -219,6 +260,20 @@ fn ranks_side_by_side() {
         .map(|rank| text.find(&format!("\n  rank {rank} on ")))
         .collect();
     assert!(order.is_sorted() && order[0].is_some(), "{text}");
+    let findings = text.lines().filter(|line| line.starts_with("rank "));
+    let findings: Vec<_> = findings
+        .map(|line| line.split_once(": ").expect("a rank and its findings").1)
+        .collect();
+    let alive = |size| format!("{size} in 2 allocations alive at exit");
+    assert_eq!(
+        findings,
+        [
+            alive("6 MiB"),
+            alive("2 MiB"),
+            alive("2 MiB"),
+            alive("2 MiB")
+        ]
+    );
     arguments.push("--json");
     let document = json(&arguments);
     assert_eq!(document["ranks"]["rows"][0]["rank"], 2);
@@ -385,9 +440,14 @@ fn a_leak_report_is_accepted_too() {
     );
     // What a leak report does not have is no figure.
     let text = shown(&["report", &path]);
-    let begin = "cuguard: process 7 (train), exited after 3.50 s
+    let begin = "cuguard: process 7 (train): lost 2 KiB in 2 allocations
+  exited after 3.50 s
   a leak report has only what was live at its end: the peak, what was allocated in all and out-of-memory errors are not known
   device memory: at the end 2 KiB
+
+lost 2 KiB in 2 allocations of device memory
+  allocated after 2.00 s to 3.00 s
+    load
 
 alive in the leak report, after 3.50 s: 2 KiB in 2 allocations of device memory
 ";

@@ -38,6 +38,37 @@ pub struct Recording {
     pub lost: u64,
     /// At least one resource in this many was recorded, and not all were: the largest number that was noted. 0 or 1 where all were.
     pub sample: u32,
+    /// When the recording began, in nanoseconds since the program started: all times count from that. 0 where the file does not have it, as
+    /// those of older versions; times then count from the begin of the recording.
+    pub begin: u64,
+    /// Why allocations failed, in order of time.
+    pub diagnoses: Vec<Diagnosis>,
+    /// What a search at the end of the process found of what was not freed. Empty where there was none.
+    pub found: Vec<Found>,
+}
+
+/// Why an allocation failed, in the words of the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Diagnosis {
+    /// The time of the [event](What::OutOfMemory).
+    pub time: u64,
+    /// Its thread: an index of [`Recording::names`].
+    pub thread: u32,
+    /// Lines of text.
+    pub text: String,
+}
+
+/// What was found of something that was not freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// An index of [`Recording::kinds`].
+    pub kind: u8,
+    /// An address or a handle.
+    pub address: u64,
+    /// The number of the context that it was allocated in; 0 for none.
+    pub context: u32,
+    /// Whether the program has its address nowhere: it is lost. Otherwise it is reachable.
+    pub lost: bool,
 }
 
 /// The process that was recorded.
@@ -53,7 +84,7 @@ pub struct Meta {
     pub host: String,
     /// The rank in a distributed job, where the launcher sets one.
     pub rank: Option<u32>,
-    /// When the recording began, in nanoseconds since 1970 UTC.
+    /// When the program started, in nanoseconds since 1970 UTC. Where [`Recording::begin`] is 0, when the recording began.
     pub started: u64,
 }
 
@@ -142,7 +173,7 @@ pub enum End {
     Open,
     /// The process exited.
     Exit {
-        /// When, in nanoseconds since the begin of the recording.
+        /// When, in nanoseconds since the program started.
         time: u64,
     },
 }
@@ -150,7 +181,7 @@ pub enum End {
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Nanoseconds since the begin of the recording.
+    /// Nanoseconds since the program started. Of an event to be recorded, a time of [`cuguard_sync::clock`].
     pub time: u64,
     /// The name of the thread: an index of [`Recording::names`].
     pub thread: u32,

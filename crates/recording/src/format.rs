@@ -2,10 +2,15 @@
 //!
 //! ```text
 //! file    = header chunk*                each `chunk_size` bytes, the header too
-//! header  = "CUGUARDR" version:u32 chunk_size:u32 dropped:u64 complete_from:u64 length:u32 chunks:u32 lost:u64 sample:u64 … meta
+//! header  = "CUGUARDR" version:u32 chunk_size:u32 dropped:u64 complete_from:u64 length:u32 chunks:u32 lost:u64 sample:u64 age:u64 … meta
 //! chunk   = "CHNK" kind:u32 sequence:u64 committed:u32 … record*
 //! record  = tag:u8 varint*               events, or definitions
+//!         | tag:u8 length:varint byte*   notes
 //! ```
+//!
+//! The version does not change where a reader of before reads what it knows. It ignores unknown fields of the header, and skips chunks of an
+//! unknown kind, of which it says so. An unknown tag of an event or a definition hides the rest of its chunk, so there are no new ones: what is
+//! new is a note, and a reader skips notes that it does not know.
 //!
 //! Fixed numbers are little-endian. `committed` is how many bytes of records are complete: it is stored after them.
 
@@ -31,6 +36,8 @@ pub(crate) mod header {
     pub(crate) const LOST: usize = 40;
     /// One resource in this many is recorded. 0 and 1: all are. 0 in files of before.
     pub(crate) const SAMPLE: usize = 48;
+    /// How long the program had run when the recording began, in nanoseconds. 0 in files of before.
+    pub(crate) const AGE: usize = 56;
     pub(crate) const META: usize = 64;
 }
 
@@ -49,6 +56,7 @@ pub(crate) mod chunk {
     pub(crate) const EVENTS: u32 = 1;
     pub(crate) const DEFINITIONS: u32 = 2;
     pub(crate) const PENDING: u32 = 3;
+    pub(crate) const NOTES: u32 = 4;
 }
 
 /// The size of a chunk, unless a test sets another one.
@@ -113,14 +121,20 @@ impl Put for Vec<u8> {
 /// The longest text of a recording. A reader refuses longer ones: a frame of many stacks would be a megabyte in each.
 pub(crate) const LONGEST_TEXT: usize = 2 << 10;
 
-/// Appends a text, at most `limit` bytes of it.
-pub(crate) fn put_text(out: &mut Vec<u8>, text: &str, limit: usize) {
+/// At most `limit` bytes of a text, in whole characters, and the rest.
+pub(crate) fn cut(text: &str, limit: usize) -> (&str, &str) {
     let mut end = text.len().min(limit);
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    out.number(end as u64);
-    out.extend_from_slice(&text.as_bytes()[..end]);
+    text.split_at(end)
+}
+
+/// Appends a text, at most `limit` bytes of it.
+pub(crate) fn put_text(out: &mut Vec<u8>, text: &str, limit: usize) {
+    let (text, _) = cut(text, limit);
+    out.number(text.len() as u64);
+    out.extend_from_slice(text.as_bytes());
 }
 
 /// Reads records.
@@ -171,6 +185,14 @@ impl<'a> Bytes<'a> {
     #[inline]
     pub(crate) fn small(&mut self) -> Option<u32> {
         u32::try_from(self.number()?).ok()
+    }
+
+    /// So many bytes, on their own.
+    pub(crate) fn take(&mut self, length: u64) -> Option<Self> {
+        let length = usize::try_from(length).ok()?;
+        let (bytes, rest) = self.rest.split_at_checked(length)?;
+        self.rest = rest;
+        Some(Self::new(bytes))
     }
 
     /// A text of at most [`LONGEST_TEXT`] bytes; bytes that are not UTF-8 are replaced.

@@ -7,7 +7,8 @@
 //! The file is a sequence of chunks. Each thread appends to a chunk of its own, in memory that is mapped from the file, so
 //! that events need no lock and no system call, and a process that is killed leaves all that it wrote.
 //!
-//! - [`start`] begins the recording of the process, [`record`] appends an event, [`note_exit`] ends it.
+//! - [`start`] begins the recording of the process, [`record`] appends an event, [`record_diagnosis`] and [`record_found`] what is known of
+//!   events, [`note_exit`] ends it.
 //! - [`Recording::open`] reads a file, as much of it as can be read.
 //!
 //! This crate must not know the driver and its types, how records are stored, or how anything is printed.
@@ -20,6 +21,7 @@ mod event;
 mod foreign;
 mod format;
 mod meta;
+mod note;
 mod options;
 mod process;
 mod read;
@@ -28,14 +30,16 @@ mod slot;
 mod tests;
 mod write;
 
-pub use data::{Embedded, End, Event, Frame, Kind, Meta, Module, Recording, Site, Stack, What};
+pub use data::{
+    Diagnosis, Embedded, End, Event, Found, Frame, Kind, Meta, Module, Recording, Site, Stack, What,
+};
 pub use foreign::{ResolveForeign, register_foreign};
 pub use options::{
     Definitions, Label, Options, Policy, StackDefinition, StartError, UnknownPolicy,
 };
 pub use process::{
-    addresses, embed_symbols, host, is_on, note_exit, note_sampling, path, record, record_freed,
-    record_label, start,
+    addresses, embed_symbols, host, is_on, note_exit, note_sampling, path, record,
+    record_diagnosis, record_found, record_freed, record_label, start,
 };
 pub use read::{OpenError, ReadError};
 pub use write::mapped_ranges;

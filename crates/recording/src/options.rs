@@ -94,6 +94,8 @@ pub struct Options {
     /// Whether [`addresses`](crate::addresses) returns those of all stacks, to embed their symbols.
     pub keep_addresses: bool,
     pub(crate) chunk_size: u32,
+    /// How long the program has run, in tests.
+    pub(crate) age: Option<u64>,
 }
 
 impl Options {
@@ -108,6 +110,7 @@ impl Options {
             replace: true,
             keep_addresses: false,
             chunk_size: format::CHUNK_SIZE,
+            age: None,
         }
     }
 

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use cuguard_sync::process::is_forked;
 
-use crate::data::{Embedded, Event};
+use crate::data::{Embedded, Event, Found};
+use crate::format::cut;
+use crate::note::Note;
 use crate::options::{Definitions, Label, Options, StartError};
 use crate::write::{self, Cursor, Writer};
 
@@ -271,6 +273,51 @@ pub fn embed_symbols(symbols: impl IntoIterator<Item = Embedded>) {
             return;
         };
         writer.symbols(symbols.into_iter());
+    }
+}
+
+/// The most bytes of a diagnosis.
+const DIAGNOSIS: usize = 64 << 10;
+
+/// Adds why an allocation failed. `event` is the [out-of-memory event](crate::What::OutOfMemory) as it was recorded. Does nothing while
+/// [`is_on`] returns `false`, and in a signal handler that interrupts the recording of an event.
+///
+/// ```
+/// use cuguard_recording::{Event, What, record, record_diagnosis};
+///
+/// let what = What::OutOfMemory { bytes: 1 << 40, stack: 0, context: 1 };
+/// let event = Event { time: cuguard_sync::clock::nanoseconds(), thread: 1, what };
+/// record(&event);
+/// record_diagnosis(&event, "why: the request is larger than the device");
+/// ```
+#[cold]
+pub fn record_diagnosis(event: &Event, text: &str) {
+    if let Some(writer) = writer() {
+        let Some(_busy) = Busy::enter() else {
+            return;
+        };
+        let time = writer.since_begin(event.time);
+        let (text, _) = cut(text, DIAGNOSIS);
+        let notes = Note::diagnosis(time, event.thread, text);
+        writer.notes(event.thread, notes.into_iter());
+    }
+}
+
+/// Adds what a search at the end of the process found of what is not freed. The numbers are those of the events of allocations. Does nothing
+/// while [`is_on`] returns `false`, and in a signal handler that interrupts the recording of an event.
+///
+/// ```
+/// use cuguard_recording::{Found, record_found};
+///
+/// record_found([Found { kind: 0, address: 0x7f00_0000_0000, context: 1, lost: true }]);
+/// ```
+#[cold]
+pub fn record_found(found: impl IntoIterator<Item = Found>) {
+    if let Some(writer) = writer() {
+        let Some(_busy) = Busy::enter() else {
+            return;
+        };
+        writer.notes(0, found.into_iter().map(Note::Found));
     }
 }
 

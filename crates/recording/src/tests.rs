@@ -2,6 +2,7 @@
 
 mod files;
 mod limits;
+mod notes;
 mod written;
 
 use std::collections::BTreeMap;
@@ -70,6 +71,7 @@ impl Scratch {
     fn options(&self) -> Options {
         Options {
             chunk_size: MIN_CHUNK_SIZE,
+            age: Some(0),
             ..Options::new(&self.0)
         }
     }

@@ -8,8 +8,9 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use cuguard_recording::{
-    Embedded, End, Event, Frame, Options, Recording, Site, What, addresses, embed_symbols, is_on,
-    note_exit, path, record, register_foreign, start,
+    Diagnosis, Embedded, End, Event, Found, Frame, Options, Recording, Site, What, addresses,
+    embed_symbols, is_on, note_exit, path, record, record_diagnosis, record_found,
+    register_foreign, start,
 };
 use cuguard_sync::clock;
 
@@ -260,6 +261,50 @@ fn a_file_that_cannot_grow_ends_the_recording_and_not_the_process() {
             .any(|problem| problem.contains("before the process did"))
     );
     assert_eq!(recording.end, End::Open);
+}
+
+#[test]
+fn what_is_known_of_events_is_in_the_file() {
+    const TEST: &str = "what_is_known_of_events_is_in_the_file";
+    let found = Found {
+        kind: 0,
+        address: 0x1000,
+        context: 1,
+        lost: true,
+    };
+    if started() {
+        let what = What::OutOfMemory {
+            bytes: 5,
+            stack: 9,
+            context: 0,
+        };
+        let event = Event {
+            time: clock::nanoseconds(),
+            thread: 1,
+            what,
+        };
+        record(&event);
+        record_diagnosis(&event, "why: \u{1b}\n");
+        record_found([found]);
+        return note_exit(clock::nanoseconds());
+    }
+    let scratch = Scratch::new();
+    scratch.run(TEST);
+    let recording = scratch.read();
+    let [event] = recording.events.as_slice() else {
+        panic!("{:?}", recording.events);
+    };
+    let diagnosis = Diagnosis {
+        time: event.time,
+        thread: event.thread,
+        text: "why: \u{1b}\n".to_owned(),
+    };
+    assert_eq!(recording.diagnoses, [diagnosis]);
+    assert_eq!(recording.found, [found]);
+    let End::Exit { time } = recording.end else {
+        panic!("{:?}", recording.end);
+    };
+    assert!(0 < recording.begin && recording.begin < event.time && event.time < time);
 }
 
 #[test]

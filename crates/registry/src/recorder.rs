@@ -13,6 +13,7 @@ use cuguard_sync::clock;
 
 use crate::call_site;
 use crate::caller;
+use crate::failed_allocation::FailedAllocation;
 use crate::kind::Kind;
 use crate::labels::{self, ActiveLabel};
 use crate::names::NameId;
@@ -115,17 +116,26 @@ pub fn record_context_ended(context: u32) {
 /// ```
 /// use cuguard_registry::{Trace, record_out_of_memory};
 ///
-/// record_out_of_memory(1 << 40, || Trace::here(None), 1); // nothing without a recording
+/// let failed = record_out_of_memory(1 << 40, || Trace::here(None), 1); // nothing without a recording
+/// failed.diagnose(|| unreachable!());
 /// ```
-pub fn record_out_of_memory(bytes: u64, trace: impl FnOnce() -> Trace, context: u32) {
-    if is_on() {
-        let what = What::OutOfMemory {
-            bytes,
-            stack: trace().id(),
-            context,
-        };
-        write(clock::nanoseconds(), what);
+pub fn record_out_of_memory(
+    bytes: u64,
+    trace: impl FnOnce() -> Trace,
+    context: u32,
+) -> FailedAllocation {
+    if !is_on() {
+        return FailedAllocation(None);
     }
+    let what = What::OutOfMemory {
+        bytes,
+        stack: trace().id(),
+        context,
+    };
+    let (time, thread) = (clock::nanoseconds(), caller::thread());
+    let event = Event { time, thread, what };
+    record(&event);
+    FailedAllocation(Some(event))
 }
 
 fn write(time: u64, what: What) {

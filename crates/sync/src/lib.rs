@@ -21,7 +21,9 @@ pub mod own_thread;
 pub mod per_thread;
 mod primitive;
 pub mod process;
+mod program_time;
 
 pub use biased::{Biased, OtherGuard, OwnerGuard};
 pub use gate::{Gate, GateGuard, PauseError, Paused};
 pub use per_thread::{PerThread, Slot};
+pub use program_time::since_start;

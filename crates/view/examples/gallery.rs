@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::PathBuf;
 
-use cuguard_view::{Run, page};
+use cuguard_view::{Allocation, Run, page};
 
 #[path = "../tests/page/support/builder.rs"]
 #[allow(dead_code, reason = "tests use more of it")]
@@ -36,5 +36,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     write("training.html", &[runs::training(60, true)])?;
     write("fragmentation.html", &[runs::fragmented()])?;
     write("ranks.html", &runs::ranks())?;
-    write("small.html", &[runs::small()])
+    let is_stream = |one: &Allocation| one.kind == builder::STREAM;
+    let small = runs::searched(runs::small(), |one| !is_stream(one));
+    write("small.html", &[small])
 }

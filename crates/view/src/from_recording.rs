@@ -1,11 +1,13 @@
 //! A run out of a recording: events become allocations with a begin and an end, stack traces become names.
 
-use cuguard_recording::{End, Event, Recording, What};
+use std::collections::HashMap;
+
+use cuguard_recording::{Diagnosis, End, Event, Found, Recording, What};
 
 use crate::alive::{Alive, Key};
 use crate::call_sites::{CallSites, MOST_BYTES};
 use crate::resolver::Resolver;
-use crate::run::{Allocation, FOREVER, Kind, Mark, MarkKind, Run};
+use crate::run::{Allocation, FOREVER, Fate, Kind, Mark, MarkKind, Origin, Run};
 
 /// Kinds that belong to the device or to the process and outlive the context that they were created in.
 const OUTLIVE_CONTEXTS: [&str; 9] = [
@@ -64,7 +66,12 @@ impl Run {
             pid: recording.meta.pid,
             host: recording.meta.host,
             rank: recording.meta.rank,
+            origin: match recording.begin {
+                0 => Origin::Recording,
+                _ => Origin::Program,
+            },
             started: recording.meta.started,
+            begin: recording.begin,
             end,
             exited,
             kinds: recording.kinds.into_iter().map(kind).collect(),
@@ -86,9 +93,18 @@ impl Run {
         }
         let mut pairing = Pairing::new(run, found.numbers);
         pairing.complete_from = recording.complete_from;
+        pairing.diagnoses = recording
+            .diagnoses
+            .into_iter()
+            .map(|Diagnosis { time, thread, text }| ((time, thread), text))
+            .collect();
         pairing.reserve(&events);
         for event in &events {
             pairing.event(event);
+        }
+        pairing.failures_without_event();
+        for found in &recording.found {
+            pairing.found(found);
         }
         pairing.finish()
     }
@@ -122,6 +138,8 @@ struct Pairing {
     alive: Alive,
     /// Before this time, events may be missing.
     complete_from: u64,
+    /// Why allocations failed, by time and thread.
+    diagnoses: HashMap<(u64, u32), String>,
     unmatched_frees: u64,
     reused: u64,
     unknown_references: u64,
@@ -137,6 +155,7 @@ impl Pairing {
             numbers,
             alive: Alive::default(),
             complete_from: 0,
+            diagnoses: HashMap::new(),
             unmatched_frees: 0,
             reused: 0,
             unknown_references: 0,
@@ -179,6 +198,7 @@ impl Pairing {
                     context,
                     kind: self.kind(kind),
                     leaked: false,
+                    fate: Fate::Unknown,
                 };
                 let key = (allocation.kind, address);
                 let outlives = self.outlives[usize::from(key.0)];
@@ -224,15 +244,45 @@ impl Pairing {
             What::OutOfMemory { bytes, stack, .. } => {
                 let site = self.site(stack);
                 let thread = self.name(event.thread);
+                let diagnosis = self.diagnoses.remove(&(time, event.thread));
                 self.mark(
                     time,
                     MarkKind::OutOfMemory {
                         bytes,
                         site,
                         thread,
+                        diagnosis: diagnosis.unwrap_or_default(),
                     },
                 );
             }
+        }
+    }
+
+    /// The size limit drops events and no diagnoses.
+    fn failures_without_event(&mut self) {
+        for ((time, thread), diagnosis) in std::mem::take(&mut self.diagnoses) {
+            let thread = self.name(thread);
+            let kind = MarkKind::OutOfMemory {
+                bytes: 0,
+                site: 0,
+                thread,
+                diagnosis,
+            };
+            self.mark(time, kind);
+        }
+        self.run.marks.sort_by_key(|mark| mark.time);
+        let last = self.run.marks.last().map_or(0, |mark| mark.time);
+        self.run.end = self.run.end.max(last);
+    }
+
+    /// What a search at the end found of what is alive.
+    fn found(&mut self, found: &Found) {
+        let key = (self.kind(found.kind), found.address);
+        if let Some(index) = self.remove(found.context, key) {
+            self.run.allocations[index as usize].fate = match found.lost {
+                true => Fate::Lost,
+                false => Fate::Reachable,
+            };
         }
     }
 
@@ -290,7 +340,11 @@ impl Pairing {
         let allocations = &mut self.run.allocations;
         let before = allocations.len();
         let from = self.complete_from;
-        allocations.retain(|allocation| allocation.end != FOREVER || allocation.start >= from);
+        // What a search found at the end was not freed.
+        allocations.retain(|allocation| {
+            let is_known = allocation.end != FOREVER || allocation.fate != Fate::Unknown;
+            is_known || allocation.start >= from
+        });
         let unknown = (before - allocations.len()) as u64;
         if unknown != 0 {
             let what = count(unknown, "allocation is", "allocations are");

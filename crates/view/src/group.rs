@@ -30,7 +30,7 @@ pub struct Group {
     pub threads: Vec<u32>,
     /// Handles, in order, without 0.
     pub streams: Vec<u64>,
-    /// When the oldest was allocated, in nanoseconds since the begin of the run.
+    /// When the oldest was allocated, in nanoseconds since the [origin](crate::Run::origin).
     pub oldest: u64,
     /// When the youngest was allocated.
     pub youngest: u64,

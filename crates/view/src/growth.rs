@@ -7,7 +7,7 @@ use std::time::Duration;
 use cuguard_registry::{CallerSteps, SiteSteps, Steps, growing, is_teardown};
 
 use crate::look::Frames;
-use crate::run::{FOREVER, Run};
+use crate::run::{FOREVER, Fate, Run};
 
 /// In how many steps of equally many events a run is looked at.
 const STEPS: usize = 64;
@@ -26,7 +26,7 @@ pub struct GrowingSite {
     pub from: u64,
     /// The bytes at the end.
     pub to: u64,
-    /// When the first was allocated, in nanoseconds since the begin of the run.
+    /// When the first was allocated, in nanoseconds since the [origin](crate::Run::origin).
     pub begin: u64,
     /// When the last was.
     pub end: u64,
@@ -42,6 +42,8 @@ struct Series {
     live: u64,
     held: u64,
     allocated: u64,
+    /// The bytes of those that are lost.
+    lost: u64,
 }
 
 /// The call sites that grow, those that grew most first. A leak report does not have what was freed, and so none.
@@ -87,6 +89,7 @@ pub fn growing_sites(run: &Run) -> Vec<GrowingSite> {
             (last.saturating_sub(first), Reverse(**site))
         };
         let most = found.sites.iter().max_by_key(rises);
+        let to = curve.last().copied().unwrap_or(0);
         let time = |step: usize| {
             steps
                 .times
@@ -96,12 +99,18 @@ pub fn growing_sites(run: &Run) -> Vec<GrowingSite> {
         GrowingSite {
             site: most.map_or(0, |site| sites[*site].0),
             blocks: found.rise.blocks,
-            from: found
-                .rise
-                .first
-                .checked_sub(1)
-                .map_or(0, |step| curve[step]),
-            to: curve.last().copied().unwrap_or(0),
+            from: match found.rise.only_lost {
+                true => {
+                    let lost = found.sites.iter().map(|site| sites[*site].1.lost);
+                    to.saturating_sub(lost.fold(0, u64::saturating_add))
+                }
+                false => found
+                    .rise
+                    .first
+                    .checked_sub(1)
+                    .map_or(0, |step| curve[step]),
+            },
+            to,
             begin: time(found.rise.first),
             end: time(found.rise.last),
             curve,
@@ -161,6 +170,10 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
                 true => {
                     (series.live, series.allocated) = (series.live + 1, series.allocated + 1);
                     series.held = series.held.saturating_add(bytes);
+                    if allocation.fate == Fate::Lost {
+                        series.steps.lost += 1;
+                        series.lost = series.lost.saturating_add(bytes);
+                    }
                 }
                 false => {
                     series.live = series.live.saturating_sub(1);

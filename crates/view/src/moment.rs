@@ -33,9 +33,9 @@ pub enum At {
     Exit,
     /// An out-of-memory error, counted from 1; the last without a number.
     Oom(Option<usize>),
-    /// Nanoseconds since the begin.
+    /// Nanoseconds since the [origin](Run::origin): the start of the program.
     Time(u64),
-    /// A share of the run, from 0 to 100.
+    /// A share of the recording, from 0 to 100.
     Percent(f64),
 }
 
@@ -109,7 +109,7 @@ pub struct Moment<'r> {
     pub run: &'r Run,
     /// Which moment.
     pub at: At,
-    /// Nanoseconds since the begin.
+    /// Nanoseconds since the [origin](Run::origin).
     pub time: u64,
     /// What was alive, and at exit what was not freed: indices of [`Run::allocations`], in order.
     pub alive: Vec<u32>,
@@ -190,7 +190,10 @@ pub fn moment(run: &Run, at: At) -> Result<Moment<'_>, ViewError> {
             )));
         }
         At::Time(time) => time,
-        At::Percent(percent) => (run.end as f64 * percent / 100.0).round() as u64,
+        At::Percent(percent) => {
+            let length = run.end.saturating_sub(run.begin);
+            run.begin + (length as f64 * percent / 100.0).round() as u64
+        }
         At::Oom(number) => {
             let found = out_of_memory(run, number).map(|mark| mark.time);
             found.ok_or_else(|| match out_of_memory_errors(run).count() {
@@ -268,7 +271,7 @@ impl Run {
 /// The highest amount of memory, and when it was reached first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Peak {
-    /// Nanoseconds since the begin.
+    /// Nanoseconds since the [origin](Run::origin).
     pub time: u64,
     /// Bytes of device memory at that time.
     pub device_bytes: u64,

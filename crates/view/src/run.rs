@@ -3,6 +3,39 @@
 /// The end of an allocation that was not freed.
 pub const FOREVER: u64 = u64::MAX;
 
+/// What the times of a run count from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Origin {
+    /// The start of the program.
+    #[default]
+    Program,
+    /// The begin of the recording: it is of an older version.
+    Recording,
+    /// The first context of the process: it is a leak report of the crate.
+    Context,
+}
+
+impl Origin {
+    /// The word of JSON.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Program => "program",
+            Self::Recording => "recording",
+            Self::Context => "context",
+        }
+    }
+
+    /// In words: `the start of the program`.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Program => "the start of the program",
+            Self::Recording => "the begin of the recording",
+            Self::Context => "the first context",
+        }
+    }
+}
+
 /// One run: a process, with its allocations and call sites.
 ///
 /// Everything is referred to by index, so that ten million allocations fit into memory.
@@ -18,9 +51,13 @@ pub struct Run {
     pub host: String,
     /// The rank in a distributed job.
     pub rank: Option<u32>,
-    /// When it began, in nanoseconds since 1970 UTC.
+    /// What times count from.
+    pub origin: Origin,
+    /// That moment, in nanoseconds since 1970 UTC; 0 where it is unknown.
     pub started: u64,
-    /// The last moment, in nanoseconds since the begin.
+    /// When the recording began, in nanoseconds since the origin: at the first use of CUDA.
+    pub begin: u64,
+    /// The last moment, in nanoseconds since the origin.
     pub end: u64,
     /// Whether the process exited. Otherwise it was killed, or still runs.
     pub exited: bool,
@@ -110,7 +147,7 @@ pub struct Frame {
 /// One allocation, or a handle with no bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
-    /// When it was allocated, in nanoseconds since the begin of the run.
+    /// When it was allocated, in nanoseconds since the [origin](Run::origin).
     pub start: u64,
     /// When it was freed, or [`FOREVER`].
     pub end: u64,
@@ -133,12 +170,26 @@ pub struct Allocation {
     /// Whether the program did not free it: it ended with its context, or the teardown of the context freed it. What is
     /// alive at the end of the run has [`FOREVER`] as its end instead.
     pub leaked: bool,
+    /// Whether the program still had its address when it was searched for at the end.
+    pub fate: Fate,
+}
+
+/// What a search at the end of the process found of an allocation that was alive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fate {
+    /// It was not searched for.
+    #[default]
+    Unknown,
+    /// The program had its address nowhere: a leak.
+    Lost,
+    /// The program still had its address.
+    Reachable,
 }
 
 /// A moment that is shown on its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Nanoseconds since the begin of the run.
+    /// Nanoseconds since the [origin](Run::origin).
     pub time: u64,
     /// What happened.
     pub kind: MarkKind,
@@ -161,11 +212,13 @@ pub enum MarkKind {
     },
     /// An allocation failed for lack of memory.
     OutOfMemory {
-        /// The bytes that were asked for.
+        /// The bytes that were asked for; 0 where only the driver knows.
         bytes: u64,
         /// An index of [`Run::sites`].
         site: u32,
         /// An index of [`Run::names`].
         thread: u32,
+        /// Why, in the words of the process: lines of text. Empty where it is not recorded.
+        diagnosis: String,
     },
 }

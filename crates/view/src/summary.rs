@@ -3,7 +3,7 @@
 use crate::amount::Amount;
 use crate::error::ViewError;
 use crate::moment::{At, Moment, Peak, at_time, moment, peak};
-use crate::run::{MarkKind, Run};
+use crate::run::{Fate, MarkKind, Run};
 
 /// A run with its figures, and one moment of it: what a report is made of.
 #[derive(Clone, Debug)]
@@ -18,6 +18,10 @@ pub struct Overview<'r> {
     pub device_bytes_at_end: u64,
     /// What the program did not free before its context ended.
     pub leaked: Amount,
+    /// What a search at the end found lost: the program had its address nowhere.
+    pub lost: Amount,
+    /// What a search at the end found reachable.
+    pub reachable: Amount,
     /// All that was ever allocated. Of a leak report it is not known, and this is what the report lists.
     pub allocated: Amount,
     /// How many allocations failed for lack of memory.
@@ -45,6 +49,7 @@ impl<'r> Overview<'r> {
         };
         let (mut at_end, mut device_bytes_at_end) = (Amount::default(), 0_u64);
         let (mut allocated, mut leaked) = (Amount::default(), Amount::default());
+        let (mut lost, mut reachable) = (Amount::default(), Amount::default());
         for allocation in &run.allocations {
             let amount = run.amount(allocation);
             allocated += amount;
@@ -53,6 +58,11 @@ impl<'r> Overview<'r> {
             }
             if allocation.end > run.end {
                 at_end += amount;
+                match allocation.fate {
+                    Fate::Lost => lost += amount,
+                    Fate::Reachable => reachable += amount,
+                    Fate::Unknown => {}
+                }
                 let bytes = run.device_bytes(allocation);
                 device_bytes_at_end = device_bytes_at_end.saturating_add(bytes);
             }
@@ -65,6 +75,8 @@ impl<'r> Overview<'r> {
             at_end,
             device_bytes_at_end,
             leaked,
+            lost,
+            reachable,
             allocated,
             out_of_memory: ooms.count() as u64,
         })

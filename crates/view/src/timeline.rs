@@ -26,7 +26,7 @@ pub enum Memory {
 pub struct Timeline {
     /// The length of a bucket in nanoseconds.
     pub width: u64,
-    /// For each bucket, the moment that it shows, in nanoseconds since the begin of the run.
+    /// For each bucket, the moment that it shows, in nanoseconds since the [origin](crate::Run::origin).
     pub times: Vec<u64>,
     /// For each bucket, the live bytes.
     pub total: Vec<u64>,

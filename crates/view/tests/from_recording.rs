@@ -1,8 +1,10 @@
 //! Runs out of recordings: what fits together, and what does not.
 
-use crate::support::{DEVICE, Names, ORDERED, STREAM, allocated, at, freed, recording, run};
-use cuguard_recording::{End, Frame, Stack, What};
-use cuguard_view::{FOREVER, Mark, MarkKind, Run};
+use crate::support::{
+    DEVICE, Names, ORDERED, PINNED, STREAM, allocated, at, freed, recording, run,
+};
+use cuguard_recording::{Diagnosis, End, Found, Frame, Stack, What};
+use cuguard_view::{FOREVER, Fate, Mark, MarkKind, Origin, Run};
 
 /// Begin and end of each allocation.
 fn spans(run: &Run) -> Vec<(u64, u64)> {
@@ -247,7 +249,8 @@ fn references_to_what_is_not_there_are_unknown_and_listed() {
         MarkKind::OutOfMemory {
             bytes: 9,
             site: 0,
-            thread: 1
+            thread: 1,
+            diagnosis: String::new(),
         }
     );
 }
@@ -291,4 +294,96 @@ fn an_empty_recording_is_a_run() {
     assert_eq!((run.end, run.sites.len(), run.names.len()), (0, 1, 1));
     let moment = cuguard_view::moment(&run, cuguard_view::At::Peak).expect("every run has a peak");
     assert!(moment.alive.is_empty());
+}
+
+#[test]
+fn failed_allocations_have_their_diagnosis() {
+    let failed = |bytes| What::OutOfMemory {
+        bytes,
+        stack: 1,
+        context: 0,
+    };
+    let mut recording = recording(vec![at(10, failed(5)), at(20, failed(6))]);
+    let diagnosis = |time, thread, text: &str| Diagnosis {
+        time,
+        thread,
+        text: text.to_owned(),
+    };
+    recording.diagnoses = vec![
+        // The size limit dropped its event.
+        diagnosis(5, 2, "dropped"),
+        diagnosis(20, 1, "why: it is large"),
+    ];
+    let run = Run::from_recording(recording, &mut Names);
+    let marks: Vec<_> = run
+        .marks
+        .iter()
+        .map(|mark| match &mark.kind {
+            MarkKind::OutOfMemory {
+                bytes,
+                thread,
+                diagnosis,
+                ..
+            } => (mark.time, *bytes, *thread, diagnosis.as_str()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        marks,
+        [
+            (5, 0, 2, "dropped"),
+            (10, 5, 1, ""),
+            (20, 6, 1, "why: it is large")
+        ]
+    );
+}
+
+#[test]
+fn what_a_search_found_is_the_fate_of_what_is_alive() {
+    let mut recording = recording(vec![
+        at(10, allocated(DEVICE, 0x1000, 512, 1)),
+        at(20, freed(DEVICE, 0x1000)),
+        at(30, allocated(DEVICE, 0x1000, 64, 1)),
+        at(40, allocated(DEVICE, 0x2000, 32, 1)),
+        at(50, allocated(PINNED, 0x2000, 16, 1)),
+    ]);
+    let found = |kind, address, lost| Found {
+        kind,
+        address,
+        context: 1,
+        lost,
+    };
+    recording.found = vec![
+        found(DEVICE, 0x1000, true),
+        found(PINNED, 0x2000, false),
+        found(DEVICE, 0x3000, true),
+    ];
+    let fates = |recording| {
+        let run = Run::from_recording(recording, &mut Names);
+        let fates: Vec<_> = run.allocations.iter().map(|one| one.fate).collect();
+        (fates, run.problems.len())
+    };
+    assert_eq!(
+        fates(recording.clone()),
+        (
+            vec![Fate::Unknown, Fate::Lost, Fate::Unknown, Fate::Reachable],
+            0
+        )
+    );
+    // Events are missing: what was found at the end was not freed, the third may have been.
+    recording.complete_from = 1000;
+    assert_eq!(
+        fates(recording),
+        (vec![Fate::Unknown, Fate::Lost, Fate::Reachable], 1)
+    );
+}
+
+#[test]
+fn a_recording_says_what_its_times_count_from() {
+    for (begin, origin) in [(0, Origin::Recording), (7, Origin::Program)] {
+        let mut recording = recording(vec![at(10, allocated(DEVICE, 0x1000, 512, 1))]);
+        recording.begin = begin;
+        let run = Run::from_recording(recording, &mut Names);
+        assert_eq!((run.origin, run.begin), (origin, begin));
+    }
 }

@@ -1,9 +1,11 @@
 //! What ended with its context and was not freed: it is not alive at the end, and still a leak.
 
 use crate::support;
-use crate::support::{DEVICE, ORDERED, STREAM, allocated, at, freed, run};
-use cuguard_recording::What;
-use cuguard_view::{At, Look, Overview, Run, diff, json, moment, text};
+use crate::support::{DEVICE, Names, ORDERED, STREAM, allocated, at, freed, recording, run};
+use cuguard_recording::{Found, What};
+use cuguard_view::{
+    At, Look, Overview, Run, diff, growing_sites, json, moment, text, text_with_findings,
+};
 
 /// 512 bytes and a stream end with their context, 64 bytes are alive at the end, 256 bytes are freed.
 fn leaking() -> Run {
@@ -66,4 +68,51 @@ fn text_and_json_say_so() {
     );
     assert_eq!(run["end"]["bytes"], 64);
     assert_eq!(run["moment"]["bytes"], 576);
+}
+
+/// Before the moment, with their stack traces.
+#[test]
+fn findings_have_what_ended_with_its_context() {
+    let run = leaking();
+    let overview = Overview::new(&run, At::Peak).expect("every run has a peak");
+    let text = text_with_findings(&overview, Look::default());
+    let first = "512 B in 1 allocation and 1 stream not freed before their context ended; 64 B in 1 allocation alive at the end of the recording";
+    assert!(
+        text.lines()
+            .next()
+            .is_some_and(|line| line.ends_with(first)),
+        "{text}"
+    );
+    let leak = text.find("\nnot freed 512 B in 1 allocation of device memory and 1 stream\n");
+    let moment = text.find("\nalive at the peak, ");
+    assert!(leak.is_some() && leak < moment, "{text}");
+}
+
+/// Blocks that were allocated in one go may be loaded data. Lost ones are a leak, whenever they were allocated.
+#[test]
+fn lost_blocks_grow_also_if_they_were_allocated_in_one_go() {
+    let mut events: Vec<_> = (1..=8)
+        .map(|number| at(number, allocated(DEVICE, number << 20, 100, 1)))
+        .collect();
+    for round in 0..100 {
+        events.push(at(20 + 2 * round, allocated(DEVICE, 0x10, 1, 2)));
+        events.push(at(21 + 2 * round, freed(DEVICE, 0x10)));
+    }
+    for (lost, expected) in [(true, vec![(8, 0, 800)]), (false, vec![])] {
+        let mut recording = recording(events.clone());
+        recording.found = (1..=8_u64)
+            .map(|number| Found {
+                kind: DEVICE,
+                address: number << 20,
+                context: 1,
+                lost,
+            })
+            .collect();
+        let run = Run::from_recording(recording, &mut Names);
+        let growing = growing_sites(&run).into_iter();
+        let growing: Vec<_> = growing
+            .map(|site| (site.blocks, site.from, site.to))
+            .collect();
+        assert_eq!(growing, expected, "lost: {lost}");
+    }
 }

@@ -195,6 +195,10 @@ fn make() {
     }
     // The panic hook has printed its message.
     let _ = std::panic::catch_unwind(|| {
+        if reason != Reason::Exec {
+            // The report and the recording have the same end.
+            cuguard_registry::note_exit();
+        }
         let made = made::make(&reason);
         if PHASE.load(Ordering::Acquire) == REQUESTED {
             output::deliver(&made, reason);

@@ -17,6 +17,7 @@ use std::time::Duration;
 use cuguard_registry::{ContextInfo, Key, Record, Snapshot};
 use cuguard_report::audit::{DUMP, Failure, Process, Rendered, Search, render};
 use cuguard_report::{ReportSettings, register_frames};
+use cuguard_sync::since_start;
 
 use self::targets::{Fates, Targets};
 use crate::search::{Limits, search};
@@ -94,6 +95,7 @@ pub(crate) fn make(
         let early = early.and_then(|early| early.fates.get(key, record));
         early.or_else(|| fates.get(key, record)).unwrap_or_default()
     };
+    registry.record_fates(|key, record| fate(key, record).0);
     let snapshot = registry.snapshot_with(ContextInfo::default(), fate);
     if let Some(early) = &early {
         search = join(early.search.clone(), search);
@@ -132,11 +134,13 @@ fn process(
     search: Option<Search>,
 ) -> Process {
     let registry = state::registry();
-    let duration = age().unwrap_or(snapshot.taken_at);
+    let from_start = |time: Duration| {
+        let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(since_start(time))
+    };
     let mut peak = registry.peak();
     if let Some(peak) = &mut peak {
-        // The clock of the records begins with the first of them.
-        peak.time += duration.saturating_sub(snapshot.taken_at);
+        peak.time = from_start(peak.time);
     }
     let mut groups = snapshot.live;
     groups.extend(registry.destroyed());
@@ -144,7 +148,7 @@ fn process(
         pid: std::process::id(),
         command: command_line(),
         reason: reason.to_owned(),
-        duration,
+        duration: from_start(snapshot.taken_at),
         groups,
         totals: snapshot.totals,
         history: registry.history(),
@@ -168,25 +172,10 @@ pub(crate) fn command_line() -> String {
     words.join(" ").trim_end().to_owned()
 }
 
-/// How long the process has been running.
-fn age() -> Option<Duration> {
-    let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program, in parentheses, may have spaces.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let started: u64 = fields.split_whitespace().nth(19)?.parse().ok()?;
-    let uptime = fs::read_to_string("/proc/uptime").ok()?;
-    let uptime: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-    // SAFETY: reads a constant of the system.
-    let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    let started = started as f64 / ticks.max(1) as f64;
-    Duration::try_from_secs_f64(uptime - started).ok()
-}
-
 #[cfg(test)]
 mod tests {
     #[test]
-    fn a_process_has_a_command_line_and_an_age() {
+    fn a_process_has_a_command_line() {
         assert!(super::command_line().contains("cuguard_audit"));
-        assert!(super::age().is_some_and(|age| age.as_secs() < 3600));
     }
 }

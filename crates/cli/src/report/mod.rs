@@ -17,8 +17,8 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use cuguard_report::phrase::list;
 use cuguard_view::{
-    At, By, Frames, Look, Moment, Overview, Ranks, Run, SymbolOptions, ViewError, flamegraph,
-    folded, json, open, page, pprof, text,
+    At, By, Frames, Look, Moment, Overview, Ranks, Run, SymbolOptions, ViewError, findings_line,
+    flamegraph, folded, json, open, page, pprof, text, text_with_findings,
 };
 
 pub(crate) use progress::Progress;
@@ -37,15 +37,15 @@ pub(crate) struct Options {
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
 
-    /// The moment: peak, exit, oom (the last out-of-memory error), oom:N (the Nth), a time since the recording began (12.5s, 800ms,
-    /// 2min) or a share of the run (50%)
-    #[arg(long, value_name = "MOMENT", default_value = "peak", value_parser = parse::<At>)]
-    at: At,
+    /// The moment: peak, exit, oom (the last out-of-memory error), oom:N (the Nth), a time since the program started (12.5s, 800ms,
+    /// 2min) or a share of the recording (50%) [default: peak; text begins with what is lost, what grows and why allocations failed]
+    #[arg(long, value_name = "MOMENT", value_parser = parse::<At>)]
+    at: Option<At>,
 
     /// What is grouped together in text and --json: stack, function, library, label, thread, stream, size or kind. The
-    /// text of several runs compares call sites
-    #[arg(long, value_name = "WHAT", default_value = "stack", value_parser = parse::<By>)]
-    by: By,
+    /// text of several runs compares call sites [default: stack]
+    #[arg(long, value_name = "WHAT", value_parser = parse::<By>)]
+    by: Option<By>,
 
     /// How many groups of text and --json are shown, the largest first [default: 10; all with --json]
     #[arg(long, value_name = "N")]
@@ -82,6 +82,14 @@ impl Options {
         [&self.flamegraph, &self.pprof, &self.html]
             .into_iter()
             .flatten()
+    }
+
+    fn moment(&self) -> At {
+        self.at.unwrap_or_default()
+    }
+
+    fn grouping(&self) -> By {
+        self.by.unwrap_or_default()
     }
 
     /// Whether groups are printed: as text or as JSON.
@@ -128,7 +136,7 @@ impl Options {
             })
         };
         // Stack traces are what the others have in any case.
-        if self.by != By::Stack && !self.has_groups() {
+        if self.grouping() != By::Stack && !self.has_groups() {
             return refuse("--by", "text and --json");
         }
         if self.top.is_some() && !self.has_groups() {
@@ -178,7 +186,7 @@ impl View {
 const EXAMPLES: &str = "\
 Examples:
   cuguard run --record run.cgr python train.py      record a program
-  cuguard report run.cgr                            what was alive at the peak of device memory
+  cuguard report run.cgr                            what is lost, what grows, why allocations failed, the peak
   cuguard report run.cgr --at exit --by label       what was not freed, by label
   cuguard report run.cgr --at oom --top 3           the three largest call sites when memory ran out
   cuguard report run.cgr --flamegraph peak.svg      a flame graph of the peak
@@ -275,7 +283,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 
 fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Failure> {
     // A file may have several runs: it is not known before they are read.
-    if runs.len() > 1 && options.by != By::Stack && !options.json {
+    if runs.len() > 1 && options.grouping() != By::Stack && !options.json {
         return Err(Failure::NoEffect {
             option: "--by",
             what: "the text of several runs, which are compared by call site".to_owned(),
@@ -283,7 +291,7 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
         });
     }
     progress.stage("computing");
-    let overviews = runs.iter().map(|run| Overview::new(run, options.at));
+    let overviews = runs.iter().map(|run| Overview::new(run, options.moment()));
     let overviews = overviews.collect::<Result<Vec<_>, _>>()?;
     let moments: Vec<&Moment<'_>> = overviews.iter().map(|overview| &overview.moment).collect();
     let frames = options.view.frames();
@@ -299,7 +307,7 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
         progress.stage("writing the page");
         to_file(path, |out| {
             let page = page::Options {
-                at: options.at,
+                at: options.moment(),
                 ..page::Options::default()
             };
             let written = page::write(runs, out, &page);
@@ -310,7 +318,7 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
         })?;
     }
     let look = Look {
-        by: options.by,
+        by: options.grouping(),
         top: options.top,
         frames,
     };
@@ -323,7 +331,11 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
     } else if options.folded {
         folded(&moments, frames)
     } else if options.has_groups() {
-        words(&overviews, in_text)
+        words(
+            &overviews,
+            in_text,
+            options.at.is_none() && options.by.is_none(),
+        )
     } else {
         return Ok(());
     };
@@ -331,13 +343,21 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
     print(&output)
 }
 
-/// One run as it is; several side by side, and where the one that differs most differs.
-fn words(overviews: &[Overview<'_>], look: Look) -> String {
+/// One run as it is; several side by side, and where the one that differs most differs. With findings where no moment and no grouping is asked
+/// for.
+fn words(overviews: &[Overview<'_>], look: Look, has_findings: bool) -> String {
     match overviews {
+        [overview] if has_findings => text_with_findings(overview, look),
         [overview] => text(overview, look),
         overviews => {
             let ranks = Ranks::new(overviews);
             let mut page = ranks.text(look);
+            if has_findings {
+                page.push('\n');
+                for row in &ranks.rows {
+                    page += &format!("{}\n", findings_line(row.overview));
+                }
+            }
             for problem in overviews.iter().flat_map(|overview| {
                 let run = overview.moment.run;
                 run.problems

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::chunks::{self, Raw};
 use super::error::ReadError;
-use crate::data::{Embedded, End, Event, Frame, Kind, Recording, Stack, What};
+use crate::data::{Diagnosis, Embedded, End, Event, Frame, Kind, Recording, Stack, What};
 use crate::definition::Definition;
+use crate::note::Note;
 
 /// Reads a recording, with the events up to a time.
 pub(super) fn read(bytes: &[u8], until: u64) -> Result<Recording, ReadError> {
@@ -20,6 +21,7 @@ pub(super) fn read(bytes: &[u8], until: u64) -> Result<Recording, ReadError> {
         complete_from: raw.complete_from,
         lost: raw.lost,
         sample: raw.sample,
+        begin: raw.begin,
         ..Recording::default()
     };
     let mut numbers = Numbers::default();
@@ -28,10 +30,14 @@ pub(super) fn read(bytes: &[u8], until: u64) -> Result<Recording, ReadError> {
     note_missing(&mut recording);
 
     let Raw {
-        mut events, labels, ..
+        mut events,
+        labels,
+        notes,
+        ..
     } = Raw {
         events: raw.events,
         labels: raw.labels,
+        notes: raw.notes,
         ..Raw::default()
     };
     numbers.translate(&mut recording, &mut events);
@@ -42,6 +48,7 @@ pub(super) fn read(bytes: &[u8], until: u64) -> Result<Recording, ReadError> {
     events
         .dedup_by(|second, first| first == second && matches!(first.what, What::Allocated { .. }));
     recording.events = events;
+    numbers.note(&mut recording, notes, until);
     apply_labels(&mut recording, labels, &numbers);
     Ok(recording)
 }
@@ -133,6 +140,32 @@ impl Numbers {
         for stack in recording.stacks.iter_mut().skip(1) {
             stack.later_modules = all - stack.later_modules;
         }
+    }
+
+    /// Adds notes, but those of events after a time.
+    fn note(&self, recording: &mut Recording, notes: Vec<Note>, until: u64) {
+        for note in notes {
+            match note {
+                Note::Diagnosis { time, thread, part } => {
+                    let thread = self.names.get(&thread).copied().unwrap_or_default();
+                    let own = |last: &&mut Diagnosis| (last.time, last.thread) == (time, thread);
+                    match recording.diagnoses.last_mut().filter(own) {
+                        Some(last) => last.text.push_str(&part),
+                        None if time <= until => recording.diagnoses.push(Diagnosis {
+                            time,
+                            thread,
+                            text: part,
+                        }),
+                        None => {}
+                    }
+                }
+                Note::Found(found) if usize::from(found.kind) < recording.kinds.len() => {
+                    recording.found.push(found);
+                }
+                Note::Found(_) => {}
+            }
+        }
+        recording.diagnoses.sort_by_key(|diagnosis| diagnosis.time);
     }
 
     /// Replaces the numbers of the process in events by indexes.

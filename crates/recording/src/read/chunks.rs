@@ -8,6 +8,7 @@ use crate::format::{
     Bytes, MAGIC, MAX_CHUNK_SIZE, MIN_CHUNK_SIZE, VERSION, chunk, header, u32_at, u64_at,
 };
 use crate::meta;
+use crate::note::Note;
 use crate::slot::{self, SLOT};
 
 /// A file, not yet put together: numbers are those of the process.
@@ -18,10 +19,13 @@ pub(super) struct Raw {
     pub(super) complete_from: u64,
     pub(super) lost: u64,
     pub(super) sample: u32,
+    /// When the recording began. All times count from the same as this.
+    pub(super) begin: u64,
     pub(super) definitions: Vec<Definition>,
     pub(super) events: Vec<Event>,
     /// Names that things alive got: time, kind, address, label.
     pub(super) labels: Vec<(u64, u8, u64, u32)>,
+    pub(super) notes: Vec<Note>,
     pub(super) problems: Vec<String>,
 }
 
@@ -51,6 +55,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Raw, ReadError> {
         complete_from: u64_at(bytes, header::COMPLETE_FROM).unwrap_or_default(),
         lost: u64_at(bytes, header::LOST).unwrap_or_default(),
         sample: u32_at(bytes, header::SAMPLE).unwrap_or_default(),
+        begin: u64_at(bytes, header::AGE).unwrap_or_default(),
         ..Raw::default()
     };
     match meta::decode(bytes) {
@@ -86,6 +91,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Raw, ReadError> {
         let end = bytes.len().min(at + size);
         raw.read_chunk(&bytes[at..end], at, size);
     }
+    raw.count_from_the_start();
     Ok(raw)
 }
 
@@ -120,6 +126,7 @@ impl Raw {
         let read = match kind {
             chunk::EVENTS => self.read_events(&mut from),
             chunk::DEFINITIONS => self.read_definitions(&mut from),
+            chunk::NOTES => self.read_notes(&mut from),
             _ => {
                 self.problems.push(format!(
                     "offset {at:#x}: a chunk of an unknown kind ({kind})"
@@ -173,5 +180,40 @@ impl Raw {
             self.definitions.push(definition);
         }
         Ok(())
+    }
+
+    fn read_notes(&mut self, from: &mut Bytes<'_>) -> Result<(), usize> {
+        while !from.is_empty() {
+            let position = from.position();
+            self.notes.extend(Note::decode(from).ok_or(position)?);
+        }
+        Ok(())
+    }
+
+    /// The file has times since the begin of the recording.
+    fn count_from_the_start(&mut self) {
+        let begin = self.begin;
+        if begin == 0 {
+            return;
+        }
+        let shift = |time: &mut u64| *time = time.saturating_add(begin);
+        self.meta.started = self.meta.started.saturating_sub(begin);
+        if self.complete_from != 0 {
+            shift(&mut self.complete_from);
+        }
+        self.events
+            .iter_mut()
+            .for_each(|event| shift(&mut event.time));
+        self.labels.iter_mut().for_each(|label| shift(&mut label.0));
+        for definition in &mut self.definitions {
+            if let Definition::Exit { time } | Definition::Stopped { time, .. } = definition {
+                shift(time);
+            }
+        }
+        for note in &mut self.notes {
+            if let Note::Diagnosis { time, .. } = note {
+                shift(time);
+            }
+        }
     }
 }

@@ -131,7 +131,7 @@ pub(super) struct ChunkFile {
 
 impl ChunkFile {
     /// Creates the file. Returns the path, too, which has the process id appended where the file is in use.
-    pub(super) fn create(options: &Options, meta: &[u8]) -> io::Result<(Self, PathBuf)> {
+    pub(super) fn create(options: &Options, meta: &[u8], age: u64) -> io::Result<(Self, PathBuf)> {
         let (file, path) = create::create(&options.path, options.replace)?;
         let chunk_size = u64::from(options.chunk_size);
         let step = MIN_STEP.min(64 * chunk_size);
@@ -143,11 +143,13 @@ impl ChunkFile {
         let meta = &meta[..meta.len().min(room)];
         header[header::META..][..meta.len()].copy_from_slice(meta);
         header[header::LENGTH..][..4].copy_from_slice(&(meta.len() as u32).to_le_bytes());
+        header[header::AGE..][..8].copy_from_slice(&age.to_le_bytes());
         header[header::CHUNK_SIZE..][..4].copy_from_slice(&options.chunk_size.to_le_bytes());
         header[header::VERSION..][..4].copy_from_slice(&format::VERSION.to_le_bytes());
         header[..8].copy_from_slice(format::MAGIC);
         let (header, rest) = header.split_at_mut(header::LOST);
-        let (lost, sample) = rest.split_at_mut(header::SAMPLE - header::LOST);
+        let (lost, rest) = rest.split_at_mut(header::SAMPLE - header::LOST);
+        let (sample, _) = rest.split_at_mut(header::AGE - header::SAMPLE);
         let identity = identity(&file)?;
         let descriptor: &'static AtomicI32 = Box::leak(Box::new(AtomicI32::new(file.as_raw_fd())));
         let inner = Inner {
@@ -219,11 +221,20 @@ impl ChunkFile {
 
     /// A chunk for definitions, whatever the limit.
     pub(super) fn definitions(&self) -> Result<Chunk, NoChunk> {
+        self.unlimited(chunk::DEFINITIONS)
+    }
+
+    /// A chunk for notes, whatever the limit.
+    pub(super) fn notes(&self) -> Result<Chunk, NoChunk> {
+        self.unlimited(chunk::NOTES)
+    }
+
+    fn unlimited(&self, kind: u32) -> Result<Chunk, NoChunk> {
         let mut inner = self.lock();
         if inner.is_closed {
             return Err(NoChunk::Closed);
         }
-        inner.new_chunk(chunk::DEFINITIONS, self.chunk_size)
+        inner.new_chunk(kind, self.chunk_size)
     }
 
     /// A chunk for allocations that may be short-lived.
@@ -377,7 +388,7 @@ mod tests {
         };
         let (own, other) = (name("own"), name("other"));
         fs::write(&other, "of the program").unwrap();
-        let (file, _) = ChunkFile::create(&Options::new(&own), b"").unwrap();
+        let (file, _) = ChunkFile::create(&Options::new(&own), b"", 0).unwrap();
         mapped::replace_descriptor(&file.lock().file, &File::open(&other).unwrap());
         let before = file.lock().length;
         let mut chunks = Vec::new();

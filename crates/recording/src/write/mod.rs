@@ -3,6 +3,7 @@
 //! ```text
 //! Writer ──┬── ChunkFile     grows the file and hands out chunks, under a lock
 //!          ├── Definer       stacks, names, modules: a chunk under a lock, each written once
+//!          ├── Notes         diagnoses, and what a search found: a chunk under a lock
 //!          └── Cursor        of each thread: appends events to a chunk of its own, without a lock
 //!                └── Pending the newest allocations, from the limit on, by the policy `aggregate`
 //! ```
@@ -15,6 +16,7 @@ mod define;
 mod file;
 pub(crate) mod forked;
 mod mapped;
+mod notes;
 mod once;
 mod pending;
 mod ranges;

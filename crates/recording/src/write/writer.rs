@@ -5,19 +5,22 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cuguard_sync::clock;
+use cuguard_sync::{clock, since_start};
 
 use super::define::Definer;
 use super::file::{Chunk, ChunkFile, NoChunk};
+use super::notes::Notes;
 use crate::data::{Embedded, Meta};
 use crate::definition::Definition;
 use crate::meta;
+use crate::note::Note;
 use crate::options::{Definitions, Options, StartError};
 
 /// A recording that is being written. It lasts until the process ends.
 pub(crate) struct Writer {
     file: ChunkFile,
     definer: Definer,
+    notes: Notes,
     source: &'static dyn Definitions,
     path: PathBuf,
     /// The clock at the begin.
@@ -45,7 +48,8 @@ impl Writer {
         };
         let begin = clock::nanoseconds();
         let meta = meta::encode(&meta(options));
-        let (file, path) = ChunkFile::create(options, &meta).map_err(failed)?;
+        let age = options.age.unwrap_or_else(|| since_start(begin));
+        let (file, path) = ChunkFile::create(options, &meta, age).map_err(failed)?;
         let definer = Definer::new(options.keep_addresses);
         match definer.begin(&file, source) {
             Err(NoChunk::Io(error)) => return Err(failed(error)),
@@ -55,6 +59,7 @@ impl Writer {
         Ok(Box::leak(Box::new(Self {
             file,
             definer,
+            notes: Notes::default(),
             source,
             path,
             begin,
@@ -150,6 +155,14 @@ impl Writer {
     /// Writes names of functions.
     pub(crate) fn symbols(&self, symbols: impl Iterator<Item = Embedded>) {
         if let Err(error) = self.definer.symbols(&self.file, symbols) {
+            self.fail(error, self.since_begin(clock::nanoseconds()));
+        }
+    }
+
+    /// Writes notes. The thread's name is defined, as that of an event is.
+    pub(crate) fn notes(&self, thread: u32, notes: impl Iterator<Item = Note>) {
+        let written = self.define_name(thread);
+        if let Err(error) = written.and_then(|()| self.notes.write(&self.file, notes)) {
             self.fail(error, self.since_begin(clock::nanoseconds()));
         }
     }

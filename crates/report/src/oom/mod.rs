@@ -30,6 +30,7 @@ pub use facts::{
     FailedRequest, KindUsage, Limit, OutOfMemory, RecoveryResult, RecoveryStep, Settings,
 };
 pub use others::{OtherContext, PoolUse, ProcessUse, Processes};
+pub use text::conclusion;
 
 /// Prints the whole report to standard error in one piece.
 ///

@@ -104,6 +104,23 @@ impl OutOfMemory {
     }
 }
 
+/// Of a diagnosis as text, why the allocation failed and what helps; all of it where it has no such part.
+///
+/// ```
+/// use cuguard_report::oom::{OutOfMemory, conclusion};
+///
+/// let text = OutOfMemory::default().to_text();
+/// assert!(conclusion(&text).starts_with("why: ") && conclusion(&text).len() < text.len());
+/// assert_eq!(conclusion("no memory"), "no memory");
+/// ```
+#[must_use]
+pub fn conclusion(diagnosis: &str) -> &str {
+    let mut parts = diagnosis.split("\n\n");
+    parts
+        .find(|part| part.starts_with("why: "))
+        .unwrap_or(diagnosis)
+}
+
 /// Replaces control characters: names of other processes must not move the cursor of a terminal.
 pub(super) fn plain(text: &str) -> String {
     text.replace(char::is_control, "\u{fffd}")

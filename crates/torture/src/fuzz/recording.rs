@@ -52,6 +52,12 @@ fn check(recording: &Recording) {
             _ => {}
         }
     }
+    for diagnosis in &recording.diagnoses {
+        name(diagnosis.thread);
+    }
+    for found in &recording.found {
+        assert!(usize::from(found.kind) < recording.kinds.len());
+    }
 }
 
 /// Any bytes as a recording. Those that do not begin as one are the records of one chunk: its kind, and all that follows.
@@ -65,11 +71,11 @@ pub fn recording_file(bytes: &[u8]) {
     }
     let mut file = header();
     // Several chunks, of which each begins where a zero and its kind are.
-    let (kind, records) = (bytes[0] % 4, &bytes[1..]);
+    let (kind, records) = (bytes[0] % 5, &bytes[1..]);
     let mut sequence = 0;
     for part in records.split(|byte| *byte == 0xff) {
         let records = &part[..part.len().min(CHUNK - 32)];
-        let kind = (kind + sequence) % 4;
+        let kind = (kind + sequence) % 5;
         file.extend(b"CHNK");
         file.extend(u32::from(kind).to_le_bytes());
         file.extend(u64::from(sequence).to_le_bytes());

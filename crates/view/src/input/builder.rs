@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::value::{hexadecimal, items, nanoseconds, number, text};
 use crate::resolver::file_name;
-use crate::run::{Allocation, CallSite, FOREVER, Frame, Kind, Run};
+use crate::run::{Allocation, CallSite, FOREVER, Fate, Frame, Kind, Origin, Run};
 use crate::symbols;
 use cuguard_report::{FrameClass, audit};
 
@@ -62,6 +62,7 @@ impl<'b> Builder<'b> {
     /// Adds a report of the crate: one context.
     pub(super) fn context(&mut self, report: &Value) {
         self.begin(report);
+        self.run.origin = Origin::Context;
         let (now, context) = (nanoseconds(report, "seconds"), id(report));
         for member in ["leaks", "escaped"] {
             for group in items(report, member) {
@@ -215,6 +216,11 @@ impl<'b> Builder<'b> {
                 context: group.context,
                 kind,
                 leaked: false,
+                fate: match text(value, "fate") {
+                    "lost" => Fate::Lost,
+                    "reachable" => Fate::Reachable,
+                    _ => Fate::Unknown,
+                },
             });
         }
     }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 
 use crate::group::{Group, group};
+use crate::growth::growing_sites;
 use crate::json_parts::{VERSION, amount, identity, optional, seconds, stack};
 use crate::look::{Frames, Look};
 use crate::ranks::Ranks;
@@ -54,9 +55,14 @@ fn run(overview: &Overview<'_>, look: Look) -> Value {
     let groups = group(moment, look.by, look.frames);
     let shown = look.top.unwrap_or(groups.len()).min(groups.len());
     let shown_groups: Vec<_> = groups[..shown].iter().map(|g| one(run, g, look)).collect();
+    // Where nothing is alive, nothing is lost.
+    let is_searched =
+        overview.at_end.count == 0 || overview.lost.count + overview.reachable.count != 0;
     let mut object = identity(run);
     let more = json!({
+        "times_from": run.origin.name(),
         "started": seconds(run.started),
+        "begin_seconds": seconds(run.begin),
         "seconds": seconds(run.end),
         "exited": run.exited,
         "sample": run.sample.max(1),
@@ -73,6 +79,9 @@ fn run(overview: &Overview<'_>, look: Look) -> Value {
             "device_bytes": overview.device_bytes_at_end,
         },
         "leaked": amount(overview.leaked),
+        "lost": is_searched.then(|| amount(overview.lost)),
+        "reachable": is_searched.then(|| amount(overview.reachable)),
+        "growing": (!run.is_report).then(|| growing(run, look.frames)),
         "allocated": (!run.is_report).then(|| amount(overview.allocated)),
         "out_of_memory": (!run.is_report).then(|| out_of_memory(run, look.frames)),
         "contexts": contexts(run),
@@ -136,15 +145,32 @@ fn out_of_memory(run: &Run, frames: Frames) -> Value {
             bytes,
             site,
             thread,
+            ref diagnosis,
         } => Some(json!({
             "seconds": seconds(mark.time),
             "bytes": bytes,
             "thread": run.names.get(thread as usize),
             "stack": site_stack(run, site, frames),
+            "diagnosis": optional(diagnosis),
         })),
         _ => None,
     });
     errors.collect()
+}
+
+fn growing(run: &Run, frames: Frames) -> Value {
+    let sites = growing_sites(run).into_iter();
+    let sites = sites.map(|site| {
+        json!({
+            "blocks": site.blocks,
+            "from_bytes": site.from,
+            "to_bytes": site.to,
+            "begin_seconds": seconds(site.begin),
+            "end_seconds": seconds(site.end),
+            "stack": site_stack(run, site.site, frames),
+        })
+    });
+    sites.collect()
 }
 
 fn contexts(run: &Run) -> Value {

@@ -2,6 +2,7 @@
 //!
 //! This folder must not know how runs are read, nor where output goes.
 
+mod findings;
 mod flamegraph;
 mod folded;
 mod json;
@@ -13,4 +14,4 @@ pub use flamegraph::flamegraph;
 pub use folded::folded;
 pub use json::json;
 pub use pprof::pprof;
-pub use text::text;
+pub use text::{findings_line, text, text_with_findings};

@@ -3,13 +3,15 @@
 use std::fmt::Write;
 
 use cuguard_report::ByteSize;
+use cuguard_report::oom::conclusion;
 
+use super::findings::{Findings, quote};
 use crate::amount::Amount;
 use crate::by::By;
 use crate::group::{Group, group};
 use crate::look::UNKNOWN;
 use crate::look::{Frames, Look};
-use crate::run::{CallSite, Mark, MarkKind, Run};
+use crate::run::{CallSite, Mark, MarkKind, Origin, Run};
 use crate::stack_text::{columns, stack};
 use crate::summary::Overview;
 use crate::words::{self, LISTED, duration, percent, some};
@@ -33,15 +35,79 @@ const SITES: usize = 3;
 #[must_use]
 pub fn text(overview: &Overview<'_>, look: Look) -> String {
     let mut page = String::new();
-    header(&mut page, overview, look.frames);
+    let (title, end) = (title(overview.moment.run), end(overview.moment.run));
+    let _ = writeln!(page, "{title}, {end}");
+    header(&mut page, overview);
+    moment(&mut page, overview, look);
+    page
+}
+
+/// The same, and before the moment what the whole run shows: what is lost, which call sites grow, and which allocations failed, why.
+///
+/// ```
+/// use cuguard_view::{Allocation, At, FOREVER, Fate, Kind, Look, Overview, Run, text_with_findings};
+///
+/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let block = Allocation { end: FOREVER, bytes: 512, fate: Fate::Lost, ..Allocation::default() };
+/// let run = Run { kinds: vec![device], allocations: vec![block], pid: 42, ..Run::default() };
+/// let text = text_with_findings(&Overview::new(&run, At::Peak)?, Look::default());
+/// assert!(text.starts_with("cuguard: process 42: lost 512 B in 1 allocation\n"));
+/// # Ok::<(), cuguard_view::ViewError>(())
+/// ```
+#[must_use]
+pub fn text_with_findings(overview: &Overview<'_>, look: Look) -> String {
+    let mut page = String::new();
     let run = overview.moment.run;
+    let findings = Findings::of(run, look.frames);
+    let _ = writeln!(page, "{}: {}", title(run), findings.line(overview));
+    let _ = writeln!(page, "  {}", end(run));
+    header(&mut page, overview);
+    findings.write(&mut page, look);
+    moment(&mut page, overview, look);
+    page
+}
+
+/// The findings of a run in one line, without a line break: for several runs side by side.
+///
+/// ```
+/// use cuguard_view::{At, Overview, Run, findings_line};
+///
+/// let run = Run { pid: 42, ..Run::default() };
+/// assert_eq!(findings_line(&Overview::new(&run, At::Peak)?), "process 42: nothing was allocated");
+/// # Ok::<(), cuguard_view::ViewError>(())
+/// ```
+#[must_use]
+pub fn findings_line(overview: &Overview<'_>) -> String {
+    let run = overview.moment.run;
+    let findings = Findings::of(run, Frames::Program);
+    format!("{}: {}", printable(&run.title()), findings.line(overview))
+}
+
+/// What was alive at the moment.
+fn moment(page: &mut String, overview: &Overview<'_>, look: Look) {
+    let run = overview.moment.run;
+    if let Some(mark) = overview.moment.out_of_memory() {
+        failed_request(page, run, mark, look.frames);
+    }
+    let alive = match overview.moment.alive.len() {
+        0 => "nothing".to_owned(),
+        _ => amounts(run, &by_kind(overview)),
+    };
+    let verb = match overview.moment.ended_unfreed().count {
+        0 => "alive",
+        _ => "not freed",
+    };
+    let _ = writeln!(page, "\n{verb} {}: {alive}", overview.moment.words());
     let groups = group(&overview.moment, look.by, look.frames);
     let shown = look.top.unwrap_or(groups.len()).min(groups.len());
     for group in &groups[..shown] {
         page.push('\n');
         match look.by {
-            By::Stack => stack_group(&mut page, overview, group, look.frames),
-            _ => named_group(&mut page, overview, group, look.by),
+            By::Stack => {
+                let share = share(overview, group);
+                stack_group(page, run, group, &share, look.frames);
+            }
+            _ => named_group(page, overview, group, look.by),
         }
     }
     if shown < groups.len() {
@@ -56,25 +122,33 @@ pub fn text(overview: &Overview<'_>, look: Look) -> String {
     for problem in &run.problems {
         let _ = writeln!(page, "\nnote: {}", printable(problem));
     }
-    page
+    let why = match run.origin {
+        Origin::Program => return,
+        Origin::Recording => ": it is of an older version",
+        Origin::Context => "",
+    };
+    let _ = writeln!(page, "\nnote: times count from {}{why}", run.origin.words());
 }
 
-fn header(page: &mut String, overview: &Overview<'_>, frames: Frames) {
-    let run = overview.moment.run;
+/// `cuguard: rank 3 on node7 (python train.py)`.
+fn title(run: &Run) -> String {
     let command = match run.command.as_str() {
         "" => String::new(),
         command => format!(" ({})", printable(command)),
     };
+    format!("cuguard: {}{command}", printable(&run.title()))
+}
+
+fn end(run: &Run) -> String {
     let end = match run.exited {
         true => "exited",
         false => "no exit was recorded; last event",
     };
-    let title = printable(&run.title()).into_owned();
-    let _ = writeln!(
-        page,
-        "cuguard: {title}{command}, {end} after {}",
-        duration(run.end)
-    );
+    format!("{end} after {}", duration(run.end))
+}
+
+fn header(page: &mut String, overview: &Overview<'_>) {
+    let run = overview.moment.run;
     for caveat in run.caveats() {
         let _ = writeln!(page, "  {caveat}");
     }
@@ -120,27 +194,15 @@ fn header(page: &mut String, overview: &Overview<'_>, frames: Frames) {
             count(leaked.count, "resource"),
         );
     }
-    let moment = &overview.moment;
-    if let Some(mark) = moment.out_of_memory() {
-        failed_request(page, run, mark, frames);
-    }
-    let alive = match moment.alive.len() {
-        0 => "nothing".to_owned(),
-        _ => amounts(run, &by_kind(overview)),
-    };
-    let verb = match moment.ended_unfreed().count {
-        0 => "alive",
-        _ => "not freed",
-    };
-    let _ = writeln!(page, "\n{verb} {}: {alive}", moment.words());
 }
 
-/// The allocation that failed: `no memory for 1 GiB, after 8.21 s, thread main`, and its stack trace.
+/// The allocation that failed: `failed: an allocation of 1 GiB, after 8.21 s, thread main`, its stack trace and why it failed.
 fn failed_request(page: &mut String, run: &Run, mark: &Mark, frames: Frames) {
     let MarkKind::OutOfMemory {
         bytes,
         site,
         thread,
+        ref diagnosis,
     } = mark.kind
     else {
         return;
@@ -149,17 +211,25 @@ fn failed_request(page: &mut String, run: &Run, mark: &Mark, frames: Frames) {
         "" => String::new(),
         thread => format!(", thread {}", printable(thread)),
     };
-    let (bytes, after) = (ByteSize(bytes), duration(mark.time));
-    let _ = writeln!(
-        page,
-        "\nfailed: an allocation of {bytes}, after {after}{thread}"
-    );
+    let of = match bytes {
+        0 => String::new(),
+        bytes => format!(" of {}", ByteSize(bytes)),
+    };
+    let after = duration(mark.time);
+    let _ = writeln!(page, "\nfailed: an allocation{of}, after {after}{thread}");
+    failed_stack(page, run, site, frames);
+    if !diagnosis.is_empty() {
+        // What comes before is the request, and its stack trace once more.
+        let from = diagnosis.find(conclusion(diagnosis)).unwrap_or(0);
+        quote(page, &diagnosis[from..]);
+    }
+}
+
+/// The stack trace of an allocation that failed.
+pub(super) fn failed_stack(page: &mut String, run: &Run, site: u32, frames: Frames) {
     let unknown = CallSite::default();
-    stack(
-        page,
-        run.sites.get(site as usize).unwrap_or(&unknown),
-        frames,
-    );
+    let site = run.sites.get(site as usize).unwrap_or(&unknown);
+    stack(page, site, frames);
 }
 
 fn by_kind(overview: &Overview<'_>) -> Vec<(u8, Amount)> {
@@ -197,8 +267,13 @@ fn share(overview: &Overview<'_>, group: &Group) -> String {
 }
 
 /// A call site, with its stack trace.
-fn stack_group(page: &mut String, overview: &Overview<'_>, group: &Group, frames: Frames) {
-    let run = overview.moment.run;
+pub(super) fn stack_group(
+    page: &mut String,
+    run: &Run,
+    group: &Group,
+    share: &str,
+    frames: Frames,
+) {
     let unknown = CallSite::default();
     let site = group
         .sites
@@ -216,7 +291,7 @@ fn stack_group(page: &mut String, overview: &Overview<'_>, group: &Group, frames
             some(&group.labels, |label| format!("{:?}", name(run, *label)))
         );
     }
-    let _ = writeln!(page, "{line}{}", share(overview, group));
+    let _ = writeln!(page, "{line}{share}");
     let _ = writeln!(page, "  {}", origin(run, group));
     stack(page, site, frames);
 }

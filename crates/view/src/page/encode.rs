@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!     length of the head (4 bytes, little endian) | head | call sites | times | starts | lives | addresses | bytes | sites |
-//!     threads | labels | contexts | kinds | streams | leaked
+//!     threads | labels | contexts | kinds | streams | leaked | lost | reachable
 //! ```
 //!
-//! The last column has the numbers of the allocations that ended with their context and were not freed: there are few.
+//! The last columns have numbers of allocations: of those that ended with their context and were not freed, and of those that a search at the
+//! end found lost or reachable. There are few.
 //!
 //! Starts and lives count events, not time: most take one byte, and order is exact although times are rounded.
 
@@ -18,7 +19,7 @@ use super::column::{Columns, pack};
 use super::head::{self, Head};
 use super::order::{NEVER, Order};
 use super::thin::{self, Kept};
-use crate::{Allocation, Run};
+use crate::{Allocation, Fate, Run};
 
 /// Beyond so many events, times are rounded to microseconds.
 const EXACT_EVENTS: usize = 200_000;
@@ -96,12 +97,16 @@ pub(super) fn blob(
     column(|allocation| u32::from(allocation.kind));
     let mut streams = Streams::default();
     columns.extend(chosen.iter().map(|index| streams.index(of(index).stream)));
-    let leaked: Vec<u64> = (0..)
-        .zip(&chosen)
-        .filter(|(_, index)| of(index).leaked)
-        .map(|(number, _)| number)
-        .collect();
-    columns.extend_deltas(leaked.iter().copied());
+    let mut numbers = |counts: fn(&Allocation) -> bool| {
+        let numbers = (0..).zip(&chosen);
+        let numbers = numbers.filter(|(_, index)| counts(of(index)));
+        let numbers: Vec<u64> = numbers.map(|(number, _)| number).collect();
+        columns.extend_deltas(numbers.iter().copied());
+        numbers.len()
+    };
+    let leaked = numbers(|one| one.leaked);
+    let lost = numbers(|one| one.fate == Fate::Lost);
+    let reachable = numbers(|one| one.fate == Fate::Reachable);
 
     let head = Head {
         source: &run.source,
@@ -110,6 +115,8 @@ pub(super) fn blob(
         host: &run.host,
         rank: run.rank,
         started: run.started / 1_000_000,
+        origin: run.origin.words(),
+        begin: run.begin.min(run.end),
         end: run.end,
         exited: run.exited,
         kinds: run
@@ -129,7 +136,9 @@ pub(super) fn blob(
         is_report: run.is_report,
         left_out: kept.left_out,
         allocations: chosen.len(),
-        leaked: leaked.len(),
+        leaked,
+        lost,
+        reachable,
         events: order.events.len(),
         tick,
         shift,

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use cuguard_report::oom::conclusion;
 use serde::Serialize;
 
 use super::column::{Columns, MAX_SAFE};
@@ -18,6 +19,10 @@ pub(super) struct Head<'a> {
     pub(super) rank: Option<u32>,
     /// Milliseconds since 1970: what `Date` takes.
     pub(super) started: u64,
+    /// What times count from, in words.
+    pub(super) origin: &'static str,
+    /// When the recording began, since then.
+    pub(super) begin: u64,
     pub(super) end: u64,
     pub(super) exited: bool,
     /// Name, on a device, memory.
@@ -27,7 +32,7 @@ pub(super) struct Head<'a> {
     /// Function, file, line, library, of the program.
     pub(super) frames: Vec<(&'a str, &'a str, u32, &'a str, bool)>,
     pub(super) types: Vec<&'a str>,
-    pub(super) marks: Vec<HeadMark>,
+    pub(super) marks: Vec<HeadMark<'a>>,
     pub(super) growth: Vec<HeadGrowth>,
     /// The time and the position at which the page opens; none: at the peak.
     pub(super) opens: Option<(u64, i64)>,
@@ -40,6 +45,10 @@ pub(super) struct Head<'a> {
     pub(super) allocations: usize,
     /// How many of them ended with their context and were not freed.
     pub(super) leaked: usize,
+    /// How many of them a search at the end found lost.
+    pub(super) lost: usize,
+    /// How many of them it found reachable.
+    pub(super) reachable: usize,
     /// How many events: each allocation's begin, and its end where it has one.
     pub(super) events: usize,
     /// Nanoseconds of a unit of time.
@@ -81,7 +90,7 @@ pub(super) fn growth(run: &Run) -> Vec<HeadGrowth> {
 
 /// A mark, at a position of the events that are kept.
 #[derive(Serialize)]
-pub(super) struct HeadMark {
+pub(super) struct HeadMark<'a> {
     time: u64,
     /// The last event before it; -1: none.
     position: i64,
@@ -90,10 +99,17 @@ pub(super) struct HeadMark {
     device: u32,
     bytes: u64,
     site: u32,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    thread: &'a str,
+    /// Of the diagnosis the part that says why, and all of it.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    why: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    diagnosis: &'a str,
 }
 
 /// The marks. `position` is the last event at or before a time, among those that are kept.
-pub(super) fn marks(run: &Run, position: impl Fn(u64) -> i64) -> Vec<HeadMark> {
+pub(super) fn marks(run: &Run, position: impl Fn(u64) -> i64) -> Vec<HeadMark<'_>> {
     run.marks
         .iter()
         .map(|mark| {
@@ -105,16 +121,26 @@ pub(super) fn marks(run: &Run, position: impl Fn(u64) -> i64) -> Vec<HeadMark> {
                 device: 0,
                 bytes: 0,
                 site: 0,
+                thread: "",
+                why: "",
+                diagnosis: "",
             };
-            match mark.kind {
+            match &mark.kind {
                 MarkKind::ContextCreated { context, device } => {
-                    (head.what, head.context, head.device) = ("created", context, device);
+                    (head.what, head.context, head.device) = ("created", *context, *device);
                 }
                 MarkKind::ContextEnded { context } => {
-                    (head.what, head.context) = ("ended", context)
+                    (head.what, head.context) = ("ended", *context)
                 }
-                MarkKind::OutOfMemory { bytes, site, .. } => {
-                    (head.what, head.bytes, head.site) = ("oom", bytes.min(MAX_SAFE), site);
+                MarkKind::OutOfMemory {
+                    bytes,
+                    site,
+                    thread,
+                    diagnosis,
+                } => {
+                    (head.what, head.bytes, head.site) = ("oom", (*bytes).min(MAX_SAFE), *site);
+                    head.thread = run.names.get(*thread as usize).map_or("", String::as_str);
+                    (head.why, head.diagnosis) = (conclusion(diagnosis), diagnosis);
                 }
             }
             head

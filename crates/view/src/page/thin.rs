@@ -1,7 +1,12 @@
 //! Leaves out what is too small to see, where a run has more allocations than a page should.
 
+use std::cmp::Reverse;
+
 use super::order::{NEVER, Order};
-use crate::{FOREVER, MarkKind, Run};
+use crate::{By, FOREVER, MarkKind, Memory, Run, timeline};
+
+/// Into how many equal parts a run is divided to find its spikes: more than a screen has columns of pixels.
+const PARTS: usize = 4096;
 
 /// Which allocations a page has, and what is known of the others.
 pub(super) struct Kept {
@@ -31,7 +36,8 @@ pub(super) struct LeftOut {
 /// Keeps at most `limit` allocations, or as many as are alive at the peak, at an out-of-memory error, at the end or when the page
 /// opens.
 ///
-/// What is left out has the smallest product of bytes and lifetime: the area that it would have in the timeline.
+/// Half of the page is for spikes: the largest of what is alive at the highest moment of each part of the run. The other half has the largest
+/// product of bytes and lifetime: the area in the timeline.
 pub(super) fn keep(run: &Run, order: &Order, limit: usize, opens: Option<u64>) -> Kept {
     let all = run.allocations.len();
     if all <= limit {
@@ -40,25 +46,23 @@ pub(super) fn keep(run: &Run, order: &Order, limit: usize, opens: Option<u64>) -
             left_out: LeftOut::default(),
         };
     }
-    let mut keep = needed(run, opens);
-    let needed = keep.iter().filter(|keep| **keep).count();
-    let mut rest: Vec<u32> = (0u32..)
-        .zip(&keep)
-        .filter(|(_, keep)| !**keep)
-        .map(|(index, _)| index)
-        .collect();
-    let area = |index: &u32| {
-        let allocation = &run.allocations[*index as usize];
-        u128::from(allocation.end.saturating_sub(allocation.start))
-            * u128::from(run.amount(allocation).bytes.max(1))
+    let mut keep = alive_at(run, named(run, opens));
+    let of_spikes = alive_at(run, highest(run));
+    let bytes = |index: u32| run.amount(&run.allocations[index as usize]).bytes;
+    let room = limit.saturating_sub(count(&keep));
+    keep_most(
+        &mut keep,
+        room / 2,
+        |index| of_spikes[index as usize],
+        bytes,
+    );
+    let area = |index: u32| {
+        let allocation = &run.allocations[index as usize];
+        let time = allocation.end.saturating_sub(allocation.start);
+        u128::from(time) * u128::from(bytes(index).max(1))
     };
-    let take = limit.saturating_sub(needed).min(rest.len());
-    if take > 0 && take < rest.len() {
-        rest.select_nth_unstable_by_key(take, |index| (std::cmp::Reverse(area(index)), *index));
-    }
-    for index in &rest[..take] {
-        keep[*index as usize] = true;
-    }
+    let room = limit.saturating_sub(count(&keep));
+    keep_most(&mut keep, room, |_| true, area);
     let left_out = left_out(run, order, &keep);
     Kept {
         keep: Some(keep),
@@ -66,8 +70,29 @@ pub(super) fn keep(run: &Run, order: &Order, limit: usize, opens: Option<u64>) -
     }
 }
 
-/// What is alive at a moment that the page names, or was not freed.
-fn needed(run: &Run, opens: Option<u64>) -> Vec<bool> {
+/// Keeps `room` more of those that `may` be kept, those with the largest value.
+fn keep_most<T: Ord>(
+    keep: &mut [bool],
+    room: usize,
+    may: impl Fn(u32) -> bool,
+    value: impl Fn(u32) -> T,
+) {
+    let mut rest: Vec<u32> = (0u32..)
+        .zip(&*keep)
+        .filter(|(index, keep)| !**keep && may(*index))
+        .map(|(index, _)| index)
+        .collect();
+    let room = room.min(rest.len());
+    if room > 0 && room < rest.len() {
+        rest.select_nth_unstable_by_key(room, |index| (Reverse(value(*index)), *index));
+    }
+    for index in &rest[..room] {
+        keep[*index as usize] = true;
+    }
+}
+
+/// The moments that the page names.
+fn named(run: &Run, opens: Option<u64>) -> Vec<u64> {
     let mut times = vec![crate::peak(run).time];
     times.extend(opens);
     times.extend(
@@ -76,6 +101,21 @@ fn needed(run: &Run, opens: Option<u64>) -> Vec<bool> {
             .filter(|mark| matches!(mark.kind, MarkKind::OutOfMemory { .. }))
             .map(|mark| mark.time),
     );
+    times
+}
+
+/// The moment of the highest use in each part of the run.
+fn highest(run: &Run) -> Vec<u64> {
+    let has_device_memory = crate::peak(run).device_bytes > 0;
+    let memory = match has_device_memory {
+        true => Memory::Device,
+        false => Memory::All,
+    };
+    timeline(run, PARTS, By::Kind, memory, 1).times
+}
+
+/// What is alive at one of these times, or was not freed.
+fn alive_at(run: &Run, mut times: Vec<u64>) -> Vec<bool> {
     times.sort_unstable();
     times.dedup();
     run.allocations
@@ -86,6 +126,10 @@ fn needed(run: &Run, opens: Option<u64>) -> Vec<bool> {
             is_leak || times.get(next).is_some_and(|time| *time < allocation.end)
         })
         .collect()
+}
+
+fn count(keep: &[bool]) -> usize {
+    keep.iter().filter(|keep| **keep).count()
 }
 
 fn left_out(run: &Run, order: &Order, keep: &[bool]) -> LeftOut {
@@ -213,6 +257,25 @@ mod tests {
         ]);
         let kept = keep(&run, &Order::of(&run), 1, None);
         assert_eq!(kept.keep, Some(vec![true, true, true, true, false]));
+    }
+
+    /// A spike has a smaller area than a small block that lives for long.
+    #[test]
+    fn short_spikes_are_kept() {
+        let small = (0..2000).map(|number| (number * 10, number * 10 + 5000, 512));
+        let spikes = (0..50).map(|number| (number * 400 + 7, number * 400 + 8, 10_000));
+        let mut lives: Vec<_> = small.chain(spikes).collect();
+        lives.sort_unstable();
+        let mut run = run(&lives);
+        run.end = 25_000;
+        let kept = keep(&run, &Order::of(&run), 1500, None);
+        let keep = kept.keep.expect("it is more than the limit");
+        let (spikes, kept_spikes): (Vec<_>, Vec<_>) = (0..)
+            .zip(&run.allocations)
+            .filter(|(_, allocation)| allocation.bytes == 10_000)
+            .partition(|(index, _)| !keep[*index]);
+        assert_eq!((spikes.len(), kept_spikes.len()), (0, 50));
+        assert_eq!(super::count(&keep), 1500);
     }
 
     #[test]

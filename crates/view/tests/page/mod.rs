@@ -1,5 +1,6 @@
 //! The page in a real browser. Without one, each test prints that it was not run.
 
+mod drawn;
 mod interaction;
 mod numbers;
 mod speedscope;

@@ -1,11 +1,15 @@
 //! Every view against figures that are computed from the run.
 
-use cuguard_view::{Allocation, At, By, FOREVER, Look, MarkKind, Overview, Ranks, Run, page};
+use cuguard_view::{
+    Allocation, At, By, FOREVER, Look, MarkKind, Origin, Overview, Ranks, Run, page,
+};
 use serde_json::{Value, json};
 
 use super::support::browser::{Browser, start};
-use super::support::builder::{PINNED, STREAM};
-use super::support::shown::{assert_moment, choose, figure, html, moment, rows, timeline_point};
+use super::support::builder::{Builder, DEVICE, MIB, PINNED, STREAM};
+use super::support::shown::{
+    assert_moment, choose, figure, html, moment, rows, timeline_point, window,
+};
 use super::support::{expected, runs};
 
 #[test]
@@ -36,11 +40,17 @@ fn every_view_shows_the_numbers_of_the_run() {
         assert_eq!(figure(&mut browser, "peak"), peak);
         assert_eq!(figure(&mut browser, "leaked"), expected::bytes(&leaked));
         assert_eq!(figure(&mut browser, "allocated"), expected::bytes(&device));
+        assert_eq!(figure(&mut browser, "oom"), ooms as u64);
+        // Each of them has one failed allocation.
+        let failed = run.marks.iter().find_map(|mark| match mark.kind {
+            MarkKind::OutOfMemory { .. } => Some(mark.time),
+            _ => None,
+        });
+        let failed = failed.expect("a failed allocation");
         assert_eq!(
             figure(&mut browser, "wasted"),
-            pages.len() as u64 * expected::PAGE - used
+            expected::wasted(&run, failed)
         );
-        assert_eq!(figure(&mut browser, "oom"), ooms as u64);
 
         // The peak is chosen at first; the flame graph is open.
         assert_eq!(moment(&mut browser), (time, peak, alive.len() as u64));
@@ -102,8 +112,7 @@ fn the_summary_is_in_words() {
     assert_eq!(
         words.trim(),
         "Device memory peaked at 69.00 MiB after 114 ms; 93 % of it was allocated by solver::grid::Grid::new (grid.rs:41). \
-         3 resources (5.00 MiB) were not freed, from 2 call sites, most of it from solver::halo::exchange (halo.rs:77). \
-         An allocation of 4 GiB failed for lack of memory at 124 ms in solver::grid::Grid::new (grid.rs:41)."
+         3 resources (5.00 MiB) were not freed, from 2 call sites, most of it from solver::halo::exchange (halo.rs:77)."
     );
     // A leak has its stack trace with source lines.
     browser.click("#leaks .entry summary");
@@ -112,6 +121,172 @@ fn the_summary_is_in_words() {
     assert_eq!(
         stack,
         "cuguard::DeviceBuffer::zeroed buffer.rs:90\nsolver::halo::exchange src/halo.rs:77\nsolver::main src/main.rs:20"
+    );
+    browser.assert_silent();
+}
+
+/// A card that small blocks fill, of which every other one is freed: nothing is wasted at the peak, and half of all pages is when a large block
+/// fails.
+fn half_freed() -> Run {
+    let mut b = Builder::new("./fragmentation");
+    let site = b.site("u8", &["!fill|src/main.cu|12|fragmentation"]);
+    let blocks: Vec<usize> = (0..512)
+        .map(|_| b.allocate(site, DEVICE, MIB, ""))
+        .collect();
+    for index in blocks.into_iter().step_by(2) {
+        b.free(index);
+    }
+    runs::fail(&mut b, site, 300 * MIB);
+    b.finish()
+}
+
+#[test]
+fn each_failed_allocation_has_its_diagnosis_and_the_waste_at_that_moment() {
+    let Some(mut browser) =
+        start("each_failed_allocation_has_its_diagnosis_and_the_waste_at_that_moment")
+    else {
+        return;
+    };
+    let run = half_freed();
+    let Some(MarkKind::OutOfMemory { diagnosis, .. }) = run.marks.last().map(|mark| &mark.kind)
+    else {
+        panic!("the last mark is the failure");
+    };
+    browser.open(&html(std::slice::from_ref(&run)));
+    assert_eq!(figure(&mut browser, "wasted"), 256 * MIB);
+    let tile = browser.text("document.querySelector('[data-figure=wasted]').textContent");
+    assert_eq!(tile, "Wasted at the failure256 MiB50 % of 512 MiB in pages");
+    let words = browser.text("document.getElementById('words').textContent");
+    assert!(
+        words.contains(
+            "256 MiB (50 % of 512 MiB in pages of 2 MiB) was wasted: memory is fragmented."
+        ),
+        "{words}"
+    );
+    let failed = browser.text("document.querySelector('#failed summary').textContent");
+    assert!(
+        failed.starts_with("300 MiB failed after 512 µs in fill (main.cu:12), thread main; 256 MiB wasted then, 50 % of 512 MiB in pages")
+            && failed.contains("lie unused in 256 pages that small blocks keep"),
+        "{failed}"
+    );
+    browser.click("#failed summary");
+    browser.wait("document.querySelector('#failed .diagnosis')");
+    let shown = browser.text("document.querySelector('#failed .diagnosis').textContent");
+    assert_eq!(&shown, diagnosis);
+    // The button shows the moment, and its memory map.
+    browser.click("#failed button");
+    assert_eq!(
+        moment(&mut browser).0,
+        run.marks.last().expect("the failure").time
+    );
+    assert_eq!(figure(&mut browser, "map-wasted"), 256 * MIB);
+
+    // A second failure of the call site, whose diagnosis is not recorded, and many more.
+    let mut run = run;
+    let mark = run.marks.last().expect("the failure").clone();
+    for number in 1..20 {
+        let mut mark = mark.clone();
+        mark.time += number;
+        if let MarkKind::OutOfMemory { diagnosis, .. } = &mut mark.kind {
+            diagnosis.clear();
+        }
+        run.end = mark.time;
+        run.marks.push(mark);
+    }
+    browser.open(&html(std::slice::from_ref(&run)));
+    let count = "document.querySelectorAll('#failed details').length";
+    assert_eq!(browser.number(count), 5.0);
+    browser.click("#failed > button");
+    assert_eq!(browser.number(count), 20.0);
+    browser.click("#failed details:nth-child(2) summary");
+    browser.wait("document.querySelector('#failed details:nth-child(2) .failed-body')");
+    let body = browser.text("document.querySelector('#failed details:nth-child(2) p').textContent");
+    assert_eq!(
+        body,
+        "The diagnosis of this call site is that of the failure after 512 µs."
+    );
+    browser.assert_silent();
+}
+
+/// Whatever is not lost may be as it should: it is in another colour than a leak.
+#[test]
+fn red_is_for_lost_memory() {
+    let Some(mut browser) = start("red_is_for_lost_memory") else {
+        return;
+    };
+    // Texts and areas with a saturated red.
+    let red = "[...document.querySelectorAll('body *')].filter((e) => {
+        if (!e.checkVisibility()) return false;
+        const style = getComputedStyle(e);
+        const own = [...e.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+        return [own ? style.color : '', style.backgroundColor, style.borderTopWidth === '0px' ? '' : style.borderTopColor].some((color) => {
+            const [r, g, b, a = 1] = (color.match(/[\\d.]+/g) ?? [0, 0, 0, 0]).map(Number);
+            const [most, least] = [Math.max(r, g, b), Math.min(r, g, b)];
+            // Red is largest, and the others are about equal: a hue of at most 20 degrees.
+            return a > 0 && most === r && most - least > 40 && Math.abs(g - b) < (most - least) / 3;
+        });
+    }).map((e) => `${e.className} ${e.textContent}`)";
+    let lost = runs::searched(runs::small(), |one| one.kind == DEVICE);
+    for scheme in ["light", "dark"] {
+        for run in [runs::small(), runs::training(6, true), half_freed()] {
+            browser.open_at(
+                &html(std::slice::from_ref(&run)),
+                &format!("#scheme={scheme}&at=oom"),
+            );
+            assert_eq!(browser.eval(red), json!([]), "{scheme}: {}", run.command);
+        }
+        browser.open_at(
+            &html(std::slice::from_ref(&lost)),
+            &format!("#scheme={scheme}"),
+        );
+        assert_eq!(figure(&mut browser, "lost"), 5 * MIB + 700);
+        assert_eq!(
+            browser.eval(red),
+            json!(["tile-value 5.00 MiB", " 5.00 MiB"]),
+            "{scheme}: the tile and the list"
+        );
+        let words = browser.text("document.getElementById('words').textContent");
+        assert!(
+            words.contains(
+                "2 resources (5.00 MiB) are lost, all from solver::halo::exchange (halo.rs:77)"
+            ) && words.contains("1 resource (0 B) was still reachable at exit."),
+            "{words}"
+        );
+    }
+    browser.assert_silent();
+}
+
+#[test]
+fn times_count_from_the_start_of_the_program() {
+    let Some(mut browser) = start("times_count_from_the_start_of_the_program") else {
+        return;
+    };
+    // The program ran for 5 s before it used CUDA.
+    let later = 5_000_000_000;
+    let mut run = runs::small();
+    run.begin = later;
+    run.end += later;
+    for one in &mut run.allocations {
+        one.start += later;
+        one.end = one.end.saturating_add(later);
+    }
+    for mark in &mut run.marks {
+        mark.time += later;
+    }
+    browser.open(&html(std::slice::from_ref(&run)));
+    assert_eq!(window(&mut browser), (later as f64, run.end as f64));
+    assert_eq!(moment(&mut browser).0, expected::peak(&run).0);
+    browser.key("Home");
+    assert_eq!(moment(&mut browser), (later, 0, 0));
+    let page = browser.text("document.body.innerText");
+    let origin = "times count from the start of the program";
+    assert_eq!(page.matches(origin).count(), 1, "{page}");
+    run.origin = Origin::Recording;
+    browser.open(&html(std::slice::from_ref(&run)));
+    let page = browser.text("document.body.innerText");
+    assert!(
+        page.contains("times count from the begin of the recording"),
+        "{page}"
     );
     browser.assert_silent();
 }

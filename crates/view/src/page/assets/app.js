@@ -85,7 +85,7 @@ class App {
   /// A moment that is named elsewhere on the page.
   jump(position, time) {
     this.setMoment(position, time);
-    if (this.time < this.timeline.from || this.time > this.timeline.to) this.timeline.zoom(0, this.timeline.end());
+    if (this.time < this.timeline.from || this.time > this.timeline.to) this.timeline.zoom(this.timeline.begin(), this.timeline.end());
     byId("moment").scrollIntoView({ behavior: "smooth", block: "nearest" });
   }
 
@@ -123,7 +123,7 @@ class App {
       el("span", { class: "moment-figure", data: { figure: "moment", value: String(bytes), count: String(this.alive.length), position: String(this.position), time: String(this.time) } },
         `${formatBytes(bytes)} in ${plural(this.alive.length, "allocation")}${this.query ? " that match" : ""}`));
     this.failure.hidden = !failed;
-    if (failed) this.failure.replaceChildren(`An allocation of ${formatBytes(failed.bytes)} failed here, in `, ...siteWords(this.run, failed.site), ".");
+    if (failed) this.failure.replaceChildren(`An allocation${failed.bytes ? ` of ${formatBytes(failed.bytes)}` : ""} failed here, in `, ...siteWords(this.run, failed.site), ".");
     this.views[this.tab].render(this.panel);
   }
 }
@@ -150,14 +150,14 @@ function handleKey(app, event) {
   const actions = {
     ArrowLeft: () => timeline.move(-steps),
     ArrowRight: () => timeline.move(steps),
-    Home: () => app.setMoment(-1, 0),
+    Home: () => app.setMoment(-1, timeline.begin()),
     End: () => app.setMoment(app.run.events - 1, timeline.end()),
     p: () => app.setMoment(app.peak.position),
     o: () => nextOom() && app.setMoment(nextOom().position, nextOom().time),
     "+": () => timeline.zoomBy(0.5),
     "=": () => timeline.zoomBy(0.5),
     "-": () => timeline.zoomBy(2),
-    0: () => timeline.zoom(0, timeline.end()),
+    0: () => timeline.zoom(timeline.begin(), timeline.end()),
     1: () => app.showTab("flame"),
     2: () => app.showTab("table"),
     3: () => app.showTab("map"),

@@ -1,6 +1,7 @@
-// Colours. Groups have those of Okabe and Ito, which people with any colour vision tell apart; no view relies on colour alone.
+// Colours. Groups have those of Okabe and Ito, which people with any colour vision tell apart, but for their red: that is for lost memory. No
+// view relies on colour alone.
 
-const GROUP_COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442"];
+const GROUP_COLORS = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#8C6D1F", "#F0E442"];
 
 function groupColor(groups, index) {
   const group = groups[index];

@@ -1,6 +1,8 @@
 // The recorded allocations: base64, inflated, then columns of varints. `encode.rs` writes them and describes the order.
 
 const NEVER = 0xffffffff;
+const LOST = 1;
+const REACHABLE = 2;
 
 /// The bytes of an embedded blob.
 async function unpack(id) {
@@ -112,6 +114,10 @@ async function readRun(number) {
   run.stream = reader.fill(new Uint32Array(n));
   run.leaked = new Uint8Array(n);
   for (const i of reader.fillDeltas(new Uint32Array(head.leaked))) run.leaked[i] = 1;
+  // What a search at the end found of an allocation; 0 where there was none.
+  run.fate = new Uint8Array(n);
+  for (const i of reader.fillDeltas(new Uint32Array(head.lost))) run.fate[i] = LOST;
+  for (const i of reader.fillDeltas(new Uint32Array(head.reachable))) run.fate[i] = REACHABLE;
   mergeNames(run);
   mergeSites(run, indices);
   linkEvents(run);

@@ -38,6 +38,8 @@ function formatTime(nanoseconds, step) {
     if (nanoseconds >= size) {
       const value = nanoseconds / size;
       const digits = step ? digitsFor(step / size) : value >= 100 ? 0 : value >= 10 ? 1 : 2;
+      // As in the text report, a time that has not passed yet is not shown.
+      if (!step) return `${trimZeros((Math.floor((nanoseconds / size) * 10 ** digits + 1e-6) / 10 ** digits).toFixed(digits))} ${name}`;
       return `${trimZeros(value.toFixed(digits))} ${name}`;
     }
   }
@@ -56,7 +58,7 @@ function formatPercent(part, whole) {
   if (!whole) return "–";
   const value = (100 * part) / whole;
   if (part > 0 && value < 0.1) return "< 0.1 %";
-  return `${value >= 10 ? value.toFixed(0) : value.toFixed(1)} %`;
+  return `${value >= 10 || part === 0 ? value.toFixed(0) : value.toFixed(1)} %`;
 }
 
 /// The name of a function without what makes it long: hashes, arguments of templates and types.

@@ -12,13 +12,17 @@ function sparkline(values, width, height, most = Math.max(...values, 1)) {
     svg("polygon", { points: `0,${height} ${points} ${width},${height}` }), svg("polyline", { points }));
 }
 
-/// What the list of leaks has, in words.
-function leakWords(run, { allocations, ended }) {
-  const alive = allocations.length - ended.length;
+/// What the list of what was not freed has, in words.
+function leakWords(run, { others, ended, reachable, lost }) {
+  const alive = others.length - ended.length;
   const text = [];
   if (ended.length) text.push(`${plural(ended.length, "resource")} ended with a context and had not been freed.`);
-  if (alive && run.exited) text.push(ended.length ? `${formatCount(alive)} more ${alive === 1 ? "was" : "were"} alive when the process exited.` : "Alive when the process exited, by call site, the largest first.");
-  if (alive && !run.exited) text.push(`The recording ends without an exit: ${ended.length ? `${formatCount(alive)} more` : "these"} were alive, and need not be leaks.`);
+  if (alive && alive === reachable.length) {
+    text.push(`${ended.length ? `${formatCount(alive)} more were alive` : "Alive"} ${run.exited ? "when the process exited" : "at the end"}. The program still had the addresses: this is not lost.`);
+  } else if (alive && run.exited) {
+    text.push(ended.length ? `${formatCount(alive)} more ${alive === 1 ? "was" : "were"} alive when the process exited.` : "Alive when the process exited, by call site, the largest first.");
+    if (!reachable.length && !lost.length) text.push("What of it is lost is not known: cuguard run searches for it.");
+  } else if (alive) text.push(`The recording ends without an exit: ${ended.length ? `${formatCount(alive)} more` : "these"} were alive, and need not be leaks.`);
   return text.join(" ");
 }
 
@@ -30,11 +34,15 @@ class Leaks {
 
   mount(section) {
     const { run, facts } = this.app;
+    const { leaks } = facts;
     this.panel = el("div", { class: "panel", role: "tabpanel" });
-    const title = run.exited || facts.leaks.ended.length ? "Not freed" : "Alive at the end";
+    const title = leaks.reachable.length && leaks.reachable.length === leaks.others.length ? "Reachable" : run.exited || leaks.ended.length ? "Not freed" : "Alive at the end";
+    const choices = [["leaks", `${title} (${formatCount(leaks.groups.length)})`], ["growth", `Growing (${formatCount(run.growth.length)})`]];
+    if (leaks.lost.length) choices.unshift(["lost", `Lost (${formatCount(leaks.lostGroups.length)})`]);
+    [[this.tab]] = choices;
     section.replaceChildren(
-      el("div", { class: "card-head" }, el("h2", {}, "Leaks and growth"),
-        tabs("Leaks and growth", [["leaks", `${title} (${formatCount(facts.leaks.groups.length)})`], ["growth", `Growing (${formatCount(run.growth.length)})`]], this.tab, (tab) => {
+      el("div", { class: "card-head" }, el("h2", {}, leaks.lost.length ? "Leaks and growth" : "Not freed and growing"),
+        tabs("Leaks and growth", choices, this.tab, (tab) => {
           this.tab = tab;
           this.render();
         })),
@@ -43,7 +51,7 @@ class Leaks {
   }
 
   render() {
-    this.panel.replaceChildren(...(this.tab === "leaks" ? this.leaks() : this.growth()));
+    this.panel.replaceChildren(...(this.tab === "growth" ? this.growth() : this.leaks(this.tab === "lost")));
   }
 
   matches(site, allocations) {
@@ -52,17 +60,21 @@ class Leaks {
     return allocations ? allocations.some((i) => everything[i]) : run.callSite.some((other, i) => other === site && everything[i]);
   }
 
-  leaks() {
+  leaks(areLost) {
     const { run, facts } = this.app;
-    const groups = facts.leaks.groups.filter((group) => this.matches(group.key, group.allocations));
-    if (!facts.leaks.groups.length) return [empty(run.exited ? "Everything was freed" : "Nothing was alive at the end", "Every allocation that was recorded has a free.")];
+    const all = areLost ? facts.leaks.lostGroups : facts.leaks.groups;
+    const groups = all.filter((group) => this.matches(group.key, group.allocations));
+    if (!all.length) {
+      return [facts.leaks.lost.length ? empty("Nothing else was alive", "All that was not freed is lost.")
+        : empty(run.exited ? "Everything was freed" : "Nothing was alive at the end", "Every allocation that was recorded has a free.")];
+    }
     if (!groups.length) return [empty("Nothing matches the search")];
     return [
-      el("p", { class: "muted" }, leakWords(run, facts.leaks)),
+      el("p", { class: "muted" }, areLost ? "The program had the addresses of these nowhere when it exited: it could not free them any more." : leakWords(run, facts.leaks)),
       this.list(groups, (group) => this.entry({
         site: group.key, bytes: group.bytes, figure: formatBytes(group.bytes), note: `${plural(group.count, "resource")} · ${traits(run, group.allocations).kind}`,
-        label: traits(run, group.allocations).label,
-        more: group.count === 1 ? `allocated at ${formatTime(group.oldest)}` : `allocated from ${formatTime(group.oldest)} to ${formatTime(group.newest)}`,
+        label: traits(run, group.allocations).label, areLost,
+        more: group.count === 1 ? `allocated after ${formatTime(group.oldest)}` : `allocated after ${formatTime(group.oldest)} to ${formatTime(group.newest)}`,
       })),
     ];
   }
@@ -95,10 +107,10 @@ class Leaks {
   }
 
   /// One call site. The stack trace is made when it is opened: there may be thousands.
-  entry({ site, bytes, figure, note, label, more, curve }) {
+  entry({ site, bytes, figure, note, label, more, curve, areLost }) {
     const { run } = this.app;
     const frame = mainFrame(run, site);
-    const details = el("details", { class: "entry", data: { site: String(site), bytes: String(bytes) }, ontoggle: () => {
+    const details = el("details", { class: areLost ? "entry lost" : "entry", data: { site: String(site), bytes: String(bytes) }, ontoggle: () => {
       if (details.open && details.children.length === 1) details.append(el("div", { class: "entry-body" }, el("p", { class: "muted" }, more), stackList(run, site)));
     } },
       el("summary", {},

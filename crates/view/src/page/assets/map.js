@@ -9,9 +9,12 @@ const MOST_CELLS = 4000;
 const REGION_GAP = 512;
 const MOST_REGIONS = 16;
 
-/// Blocks of pools have no pages of their own: several addresses of a pool may stand for one page.
+/// Kinds whose addresses are no pages of their own: several addresses of a pool may stand for one page, and the others are handles.
+const WITHOUT_PAGES = ["pooled", "physical", "array"];
+
 function isPaged(run, i) {
-  return run.bytes[i] > 0 && run.kinds[run.kind[i]]?.onDevice && !isPooled(run, i);
+  const kind = run.kinds[run.kind[i]];
+  return run.bytes[i] > 0 && kind?.onDevice && !WITHOUT_PAGES.includes(kind.name);
 }
 
 function isPooled(run, i) {

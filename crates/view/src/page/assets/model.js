@@ -144,10 +144,11 @@ function largestGroups(run, by, chosen, limit) {
   return { groups, paint, place };
 }
 
-/// Live bytes of each group over `[from, to]` nanoseconds, in at most about `width` steps; in each, at the moment of the highest sum.
+/// Live bytes over `[from, to]` nanoseconds in `count` columns of equal time: one for each pixel, so that no spike is too thin to see.
 ///
-/// Where there are few events, each is a step of its own.
-function curves(run, paint, groups, from, to, width) {
+/// A column shows the moment of its highest sum, with the bytes of each group at that moment: the groups add up to the sum. `lows` has the
+/// lowest sum of each. What is alive when a column begins counts in it.
+function columns(run, paint, groups, from, to, count) {
   const live = new Float64Array(groups);
   let total = 0;
   const step = (position) => {
@@ -164,40 +165,33 @@ function curves(run, paint, groups, from, to, width) {
   const last = positionAt(run, to);
   for (let position = 0; position <= first; position += 1) step(position);
 
-  const x = [];
-  const positions = [];
-  const values = Array.from({ length: groups }, () => []);
-  const push = (time, position, of) => {
-    x.push(time);
-    positions.push(position);
-    for (let group = 0; group < groups; group += 1) values[group].push(of[group]);
+  const width = (to - from) / count;
+  const made = {
+    from, width, count, positions: new Int32Array(count), highs: new Float64Array(count), lows: new Float64Array(count),
+    values: Array.from({ length: groups }, () => new Float64Array(count)),
+    // Whether each event has a column of its own, about: then the moment moves from event to event.
+    areEventsFew: last - first <= 2 * count, first, last,
   };
-  if (last - first <= 2 * width) {
-    push(from, first, live);
-    for (let position = first + 1; position <= last; position += 1) {
-      if (step(position)) push(run.time[position], position, live);
+  const best = new Float64Array(groups);
+  let position = first + 1;
+  for (let column = 0; column < count; column += 1) {
+    const until = column + 1 === count ? Infinity : from + width * (column + 1);
+    let [highest, lowest, at] = [total, total, position - 1];
+    best.set(live);
+    for (; position <= last && run.time[position] < until; position += 1) {
+      if (!step(position)) continue;
+      if (total > highest) {
+        highest = total;
+        at = position;
+        best.set(live);
+      } else if (total < lowest) lowest = total;
     }
-  } else {
-    const best = new Float64Array(groups);
-    let position = first + 1;
-    for (let part = 0; part < width; part += 1) {
-      const until = part + 1 === width ? Infinity : from + ((to - from) * (part + 1)) / width;
-      let highest = total;
-      let at = position - 1;
-      best.set(live);
-      while (position <= last && run.time[position] < until) {
-        if (step(position) && total > highest) {
-          highest = total;
-          at = position;
-          best.set(live);
-        }
-        position += 1;
-      }
-      push(from + ((to - from) * part) / width, at, best);
-    }
+    made.positions[column] = at;
+    made.highs[column] = highest;
+    made.lows[column] = lowest;
+    for (let group = 0; group < groups; group += 1) made.values[group][column] = best[group];
   }
-  push(to, last, live);
-  return { x, positions, values };
+  return made;
 }
 
 /// The position and bytes of the highest use among allocations that count.
@@ -253,11 +247,16 @@ function groupAlive(run, allocations, by) {
   return [...groups.values()].sort((a, b) => b.bytes - a.bytes || b.count - a.count || (a.name < b.name ? -1 : 1));
 }
 
-/// Allocations that were not freed, of every kind, in groups by call site.
+/// Allocations that were not freed, of every kind, in groups by call site: those that are lost, and all others.
 function leaksOf(run) {
   const never = [];
   for (let i = 0; i < run.count; i += 1) if (run.stop[i] === NEVER || run.leaked[i]) never.push(i);
-  // Those that are not alive at the end: their context ended first.
-  const ended = never.filter((i) => run.leaked[i]);
-  return { allocations: never, ended, groups: groupAlive(run, never, "site") };
+  const lost = never.filter((i) => run.fate[i] === LOST);
+  const others = never.filter((i) => run.fate[i] !== LOST);
+  return {
+    allocations: never, lost, others, lostGroups: groupAlive(run, lost, "site"), groups: groupAlive(run, others, "site"),
+    // Those that are not alive at the end: their context ended first.
+    ended: others.filter((i) => run.leaked[i]),
+    reachable: others.filter((i) => run.fate[i] === REACHABLE),
+  };
 }

@@ -16,7 +16,7 @@ class Timeline {
     this.box = el("div", { class: "plot", tabindex: 0, role: "application",
       "aria-label": "Timeline. Left and right arrow keys move the moment, plus and minus zoom." });
     this.legend = el("ul", { class: "legend" });
-    this.zoomOut = el("button", { type: "button", class: "quiet", id: "zoom-reset", onclick: () => this.zoom(0, this.end()) }, "Whole run");
+    this.zoomOut = el("button", { type: "button", class: "quiet", id: "zoom-reset", onclick: () => this.zoom(this.begin(), this.end()) }, "Whole run");
     this.observer = new ResizeObserver(() => this.resize());
     this.observer.observe(this.box);
   }
@@ -37,14 +37,18 @@ class Timeline {
             el("button", { type: "button", class: "quiet", title: "Zoom in (+)", "aria-label": "Zoom in", onclick: () => this.zoomBy(0.5) }, "+"),
             this.zoomOut))),
       this.box, this.legend,
-      el("p", { class: "hint" }, "Click to choose a moment. Drag to zoom, double-click for the whole run."));
-    this.from = 0;
+      el("p", { class: "hint" }, "Click to choose a moment. Drag to zoom, double-click for the whole run. The lighter part of a column was not in use for all of its time."));
+    this.from = this.begin();
     this.to = this.end();
+  }
+
+  begin() {
+    return this.app.run.begin;
   }
 
   end() {
     const { run } = this.app;
-    return Math.max(run.end, timeAt(run, run.events - 1), 1);
+    return Math.max(run.end, timeAt(run, run.events - 1), run.begin + 1);
   }
 
   /// New data: another run, grouping, memory or search.
@@ -73,26 +77,25 @@ class Timeline {
     this.plot.setData(this.data());
   }
 
-  /// The curves of the window. uPlot paints the first series first: it is the sum of all, and each further one lacks a group.
+  /// What uPlot is given: the window and its highest value. The areas are drawn here.
   data() {
     const { app } = this;
-    this.zoomOut.disabled = this.from <= 0 && this.to >= this.end();
+    this.zoomOut.disabled = this.from <= this.begin() && this.to >= this.end();
     Object.assign(this.box.dataset, { from: this.from, to: this.to });
-    const groups = app.painted.groups.length;
-    this.curves = curves(app.run, app.painted.paint, groups, this.from, this.to, Math.max(100, this.size().width - 80));
-    const stacked = [];
-    const sum = new Float64Array(this.curves.x.length);
-    for (let group = 0; group < groups; group += 1) {
-      const values = this.curves.values[group];
-      for (let i = 0; i < sum.length; i += 1) sum[i] += values[i];
-      stacked.push(Array.from(sum));
-    }
-    return [this.curves.x, ...stacked.reverse()];
+    this.made = null;
+    const [high] = columns(app.run, app.painted.paint, app.painted.groups.length, this.from, this.to, 1).highs;
+    return [[this.from, this.to], [high, high]];
+  }
+
+  /// A column for each pixel of the canvas.
+  columns() {
+    const { run, painted } = this.app;
+    const count = Math.max(1, Math.round(this.plot.bbox.width));
+    if (this.made?.count !== count) this.made = columns(run, painted.paint, painted.groups.length, this.from, this.to, count);
+    return this.made;
   }
 
   options() {
-    const groups = this.app.painted.groups;
-    const stepped = uPlot.paths.stepped({ align: 1 });
     const axis = (more) => ({
       stroke: () => css("--muted"), font: `12px ${css("--sans")}`, grid: { stroke: () => css("--grid"), width: 1 },
       ticks: { show: false }, ...more,
@@ -111,11 +114,9 @@ class Timeline {
         axis({ incrs: NICE_TIMES, space: 72, size: 30, values: (_, splits, __, ___, step) => splits.map((time) => formatTime(time, step)) }),
         axis({ incrs: NICE_BYTES, space: 44, size: 76, values: (_, splits) => splits.map((bytes) => formatBytes(bytes)) }),
       ],
-      series: [{}, ...groups.map((_, index) => {
-        const group = groups.length - 1 - index;
-        return { paths: stepped, width: 0, points: { show: false }, fill: () => this.fillOf(group) };
-      })],
+      series: [{}, { paths: () => null, points: { show: false } }],
       hooks: {
+        drawAxes: [(plot) => this.drawAreas(plot)],
         draw: [(plot) => this.drawMarks(plot)],
         setCursor: [(plot) => this.hover(plot)],
         setSelect: [(plot) => this.selected(plot)],
@@ -123,9 +124,41 @@ class Timeline {
     };
   }
 
+  /// The rectangle of the plot in whole pixels of the canvas, and the row of an amount.
+  area(plot) {
+    const [left, top, width, height] = ["left", "top", "width", "height"].map((name) => Math.round(plot.bbox[name]));
+    const high = plot.scales.y.max;
+    return { left, top, width, height, row: (bytes) => top + height - Math.round((height * bytes) / high) };
+  }
+
+  /// Groups on top of each other, in whole pixels: an area without a smooth border is as high as its value, however thin.
+  drawAreas(plot) {
+    const { ctx } = plot;
+    const { left, row } = this.area(plot);
+    const { count, values, highs, lows } = this.columns();
+    /// Columns with the same two rows are one rectangle.
+    const fill = (from, to) => {
+      for (let column = 0, next = 1; column < count; column = next, next += 1) {
+        const [low, high] = [from(column), to(column)];
+        while (next < count && from(next) === low && to(next) === high) next += 1;
+        if (high < low) ctx.fillRect(left + column, high, next - column, low - high);
+      }
+    };
+    const sum = new Float64Array(count);
+    let bottom = new Int32Array(count).fill(row(0));
+    values.forEach((bytes, group) => {
+      const below = bottom;
+      bottom = Int32Array.from(bytes, (value, column) => row((sum[column] += value)));
+      const above = bottom;
+      ctx.fillStyle = this.fillOf(group);
+      fill((column) => below[column], (column) => above[column]);
+    });
+    ctx.fillStyle = css("--veil");
+    fill((column) => row(lows[column]), (column) => row(highs[column]));
+  }
+
   fillOf(group) {
     const color = groupColor(this.app.painted.groups, group);
-    // Opaque: the areas overlap.
     return this.focus === null || this.focus === group ? color : css("--faded");
   }
 
@@ -137,7 +170,7 @@ class Timeline {
       if (down !== null && Math.abs(event.clientX - down) > 3) return;
       this.choose(event.clientX - over.getBoundingClientRect().left);
     });
-    over.addEventListener("dblclick", () => this.zoom(0, this.end()));
+    over.addEventListener("dblclick", () => this.zoom(this.begin(), this.end()));
     over.addEventListener("mouseleave", () => tip.hide());
     over.addEventListener("wheel", (event) => {
       // Without a key the page scrolls, as it does elsewhere.
@@ -147,49 +180,60 @@ class Timeline {
     }, { passive: false });
   }
 
-  /// The step of the curves that holds a time.
-  stepAt(time) {
-    const { x } = this.curves;
-    let low = 0;
-    let high = x.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (x[middle] <= time) low = middle + 1;
-      else high = middle;
-    }
-    return Math.max(0, low - 1);
-  }
-
   choose(left) {
     // A mark is thinner than a pointer: near ones attract it.
     const near = this.marks().filter((mark) => mark.position !== undefined)
       .map((mark) => ({ mark, distance: Math.abs(this.plot.valToPos(mark.time, "x") - left) }))
       .filter(({ distance }) => distance <= 6).sort((a, b) => a.distance - b.distance)[0];
-    if (near) this.app.setMoment(near.mark.position, near.mark.time);
-    else this.chooseStep(this.stepAt(this.plot.posToVal(left, "x")));
+    const { position, time } = near ? near.mark : this.momentOf(this.columnAt(this.plot.posToVal(left, "x")));
+    this.app.setMoment(position, time);
   }
 
-  chooseStep(step) {
-    const position = this.curves.positions[step];
-    this.app.setMoment(position, Math.max(this.curves.x[step], timeAt(this.app.run, position)));
+  columnAt(time) {
+    const { from, width, count } = this.columns();
+    return Math.max(0, Math.min(count - 1, Math.floor((time - from) / width)));
   }
 
-  /// Moves the moment by steps of the curves: by pixels, or by events where they are few.
+  /// The moment that a column shows.
+  momentOf(column) {
+    const { from, width, positions } = this.columns();
+    const position = positions[column];
+    return { position, time: Math.max(Math.floor(from + width * column), timeAt(this.app.run, position)) };
+  }
+
+  /// Moves the moment: by columns, or by events where they are few.
   move(steps) {
     if (!this.plot) return;
-    const { positions } = this.curves;
-    const { position } = this.app;
-    let at = positions.findIndex((other) => other > position);
-    at = (at < 0 ? positions.length : at) - 1;
-    if (steps < 0 && positions[at] < position) at += 1;
-    if (steps < 0) while (at > 0 && positions[at - 1] === positions[at]) at -= 1;
-    this.chooseStep(Math.max(0, Math.min(positions.length - 1, at + steps)));
+    const { app } = this;
+    const { positions, count, areEventsFew, first, last } = this.columns();
+    if (areEventsFew) {
+      const to = Math.sign(steps);
+      let at = Math.max(first, Math.min(last, app.position));
+      for (let left = Math.abs(steps); left > 0; left -= 1) {
+        let next = at + to;
+        while (next > first && next <= last && app.painted.paint[app.run.event[next] >>> 1] === 255) next += to;
+        if (next < first || next > last) break;
+        at = next;
+      }
+      app.setMoment(at, Math.max(Math.ceil(this.from), timeAt(app.run, at)));
+      return;
+    }
+    let column = this.columnAt(app.time);
+    // Columns without events show the same moment.
+    const moved = (other) => positions[other] !== app.position;
+    for (let left = Math.abs(steps); left > 0 || !moved(column); left -= 1) {
+      const next = column + Math.sign(steps);
+      if (next < 0 || next >= count) break;
+      column = next;
+    }
+    const { position, time } = this.momentOf(column);
+    app.setMoment(position, time);
   }
 
   zoom(from, to) {
-    const end = this.end();
-    const width = Math.min(end, Math.max(to - from, 20));
-    this.from = Math.max(0, Math.min(from, end - width));
+    const [begin, end] = [this.begin(), this.end()];
+    const width = Math.min(end - begin, Math.max(to - from, 20));
+    this.from = Math.max(begin, Math.min(from, end - width));
     this.to = this.from + width;
     tip.hide();
     this.plot?.setData(this.data());
@@ -209,14 +253,14 @@ class Timeline {
 
   hover(plot) {
     const { left, top } = plot.cursor;
-    if (left === null || left < 0 || !this.curves) return tip.hide();
+    if (left === null || left < 0 || !this.made) return tip.hide();
     const { app } = this;
-    const step = this.stepAt(plot.posToVal(left, "x"));
-    const values = app.painted.groups.map((group, index) => ({ name: group.name, place: group.place, index, bytes: this.curves.values[index][step] }));
-    const total = values.reduce((sum, { bytes }) => sum + bytes, 0);
+    const column = this.columnAt(plot.posToVal(left, "x"));
+    const { values: ofGroups, highs } = this.columns();
+    const values = app.painted.groups.map((group, index) => ({ name: group.name, place: group.place, index, bytes: ofGroups[index][column] }));
     const box = plot.over.getBoundingClientRect();
     tip.show(box.left + left, box.top + top, [
-      el("div", { class: "tip-head" }, el("span", {}, formatTime(this.curves.x[step], (this.to - this.from) / 1000)), el("strong", {}, formatBytes(total))),
+      el("div", { class: "tip-head" }, el("span", {}, formatTime(this.momentOf(column).time, (this.to - this.from) / 1000)), el("strong", {}, formatBytes(highs[column]))),
       // From the top of the stack down, as in the picture.
       ...values.reverse().filter(({ bytes }) => bytes > 0).map(({ name, place, index, bytes }) =>
         el("div", { class: "tip-row" }, el("i", { class: "swatch", style: { background: groupColor(app.painted.groups, index) } }),
@@ -244,7 +288,7 @@ class Timeline {
     const { run, peak } = this.app;
     const marks = [];
     for (const mark of run.marks) {
-      if (mark.what === "oom") marks.push({ ...mark, text: `out of memory: ${formatBytes(mark.bytes)}`, sign: "✕" });
+      if (mark.what === "oom") marks.push({ ...mark, text: mark.bytes ? `failed: ${formatBytes(mark.bytes)}` : "failed allocation", sign: "✕" });
     }
     if (peak.position >= 0 && !run.is_report) {
       marks.push({ what: "peak", time: timeAt(run, peak.position), position: peak.position, text: `peak ${formatBytes(peak.bytes)}`, sign: "▲" });
@@ -258,15 +302,17 @@ class Timeline {
 
   drawMarks(plot) {
     const { ctx } = plot;
-    const { left, top, width, height } = plot.bbox;
+    const { left, top, width, height, row } = this.area(plot);
     const scale = devicePixelRatio || 1;
+    const { highs, count } = this.columns();
+    // Lines end where memory begins: they would cover the spike that they point at.
     const line = (x, color, dash, thickness) => {
       ctx.strokeStyle = color;
       ctx.lineWidth = thickness * scale;
       ctx.setLineDash(dash.map((part) => part * scale));
       ctx.beginPath();
       ctx.moveTo(x, top - 4 * scale);
-      ctx.lineTo(x, top + height);
+      ctx.lineTo(x, row(highs[Math.max(0, Math.min(count - 1, Math.floor(x - left)))]));
       ctx.stroke();
     };
     ctx.save();
@@ -278,7 +324,7 @@ class Timeline {
     for (const mark of this.marks()) {
       if (mark.time < this.from || mark.time > this.to) continue;
       const x = plot.valToPos(mark.time, "x", true);
-      const color = css({ peak: "--text", oom: "--bad" }[mark.what] ?? "--muted");
+      const color = css({ peak: "--text", oom: "--warn" }[mark.what] ?? "--muted");
       line(x, color, mark.what === "oom" ? [] : [3, 3], mark.what === "oom" ? 1.5 : 1);
       // A label is left out where it would cover another; then the sign alone remains, or nothing.
       const sides = [[`${mark.sign} ${mark.text}`, false], [`${mark.text} ${mark.sign}`, true]];

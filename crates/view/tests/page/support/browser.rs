@@ -200,7 +200,12 @@ impl Browser {
     }
 
     pub fn screen(&mut self, width: u32, height: u32) {
-        let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
+        self.dense_screen(width, height, 1);
+    }
+
+    /// A screen with `scale` pixels for each of the page's, in both directions.
+    pub fn dense_screen(&mut self, width: u32, height: u32, scale: u32) {
+        let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 500 });
         self.call("Emulation.setDeviceMetricsOverride", metrics);
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use cuguard_view::{Allocation, CallSite, FOREVER, Frame, Kind, Mark, MarkKind, Run};
+use cuguard_view::{Allocation, CallSite, FOREVER, Fate, Frame, Kind, Mark, MarkKind, Run};
 
 pub const MIB: u64 = 1 << 20;
 pub const DEVICE: u8 = 0;
@@ -26,6 +26,11 @@ pub struct Builder {
 
 impl Builder {
     pub fn new(command: &str) -> Self {
+        Self::seeded(command, 0x9e37_79b9_7f4a_7c15)
+    }
+
+    /// With other random numbers. The seed is not 0.
+    pub fn seeded(command: &str, seed: u64) -> Self {
         let kind = |name: &str, on_device, is_memory| Kind {
             name: name.into(),
             on_device,
@@ -54,7 +59,7 @@ impl Builder {
             free: HashMap::new(),
             next_page: 0x7f4a_0000_0000,
             small: (0, 0),
-            seed: 0x9e37_79b9_7f4a_7c15,
+            seed,
         }
     }
 
@@ -121,6 +126,7 @@ impl Builder {
             context: 1,
             kind,
             leaked: false,
+            fate: Fate::Unknown,
         });
         self.now += 700;
         self.run.allocations.len() - 1

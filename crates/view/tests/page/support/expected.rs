@@ -88,6 +88,14 @@ pub fn pages<'a>(
         .collect()
 }
 
+/// What is not used of the pages in use at a time.
+pub fn wasted(run: &Run, time: u64) -> u64 {
+    let mut alive = alive(run, time);
+    alive.retain(|allocation| is_paged(run, allocation));
+    let pages = pages(run, alive.iter().copied());
+    pages.len() as u64 * PAGE - bytes(&alive)
+}
+
 /// The longest row of neighbouring pages.
 pub fn longest_row(pages: &BTreeSet<u64>) -> u64 {
     let (mut longest, mut length, mut before) = (0, 0, None);

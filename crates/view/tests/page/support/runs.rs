@@ -1,10 +1,80 @@
 //! Runs for tests of the page, and for the gallery.
 
-use cuguard_view::{MarkKind, Run};
+use std::collections::BTreeSet;
+
+use cuguard_registry::{Amount, PAGE, PageUse};
+use cuguard_report::oom::{FailedRequest, KindUsage, OutOfMemory, Processes};
+use cuguard_view::{Allocation, FOREVER, Fate, MarkKind, Run};
 
 use super::builder::{Builder, DEVICE, MIB, PINNED, POOLED, STREAM};
 
 const MILLISECOND: u64 = 1_000_000;
+
+/// What the first context of a process costs.
+const CONTEXT: u64 = 523 * MIB;
+
+/// An allocation fails on a device that has three quarters of it free, with the diagnosis that `cuguard run` makes of what is alive.
+pub fn fail(b: &mut Builder, site: u32, bytes: u64) {
+    let alive = b.run.allocations.iter();
+    let alive = alive.filter(|one| one.end == FOREVER && one.kind == DEVICE);
+    let (mut pages, mut small) = (PageUse::default(), BTreeSet::new());
+    let mut amount = Amount::default();
+    for one in alive {
+        amount += Amount::new(1, one.bytes);
+        if one.bytes >= PAGE {
+            pages.large_bytes += one.bytes;
+            pages.large_pages += one.bytes.div_ceil(PAGE);
+        } else {
+            pages.small_bytes += one.bytes;
+            small.extend(one.address / PAGE..=(one.address + one.bytes - 1) / PAGE);
+        }
+    }
+    pages.small_pages = small.len() as u64;
+    let device = cuguard_registry::Kind::Device;
+    let free = bytes / 4 * 3;
+    let mut why = OutOfMemory {
+        request: FailedRequest {
+            operation: "cuMemAlloc_v2",
+            bytes: Some(bytes),
+            kind: Some(device),
+            function: Some("cuMemAlloc_v2"),
+            code: 2,
+            code_name: "CUDA_ERROR_OUT_OF_MEMORY",
+            ..FailedRequest::default()
+        },
+        total: Some(CONTEXT + pages.taken() + free),
+        free: Some(free),
+        usage: vec![KindUsage {
+            kind: device,
+            amount,
+        }],
+        pages: Some(pages),
+        processes: Processes::Known(Vec::new()),
+        ..OutOfMemory::default()
+    };
+    why.settings.audited = true;
+    let thread = b.name("main");
+    b.mark(MarkKind::OutOfMemory {
+        bytes,
+        site,
+        thread,
+        diagnosis: why.to_text(),
+    });
+}
+
+/// A run whose end was searched for lost memory.
+pub fn searched(mut run: Run, is_lost: impl Fn(&Allocation) -> bool) -> Run {
+    for one in &mut run.allocations {
+        if one.end == FOREVER {
+            one.fate = if is_lost(one) {
+                Fate::Lost
+            } else {
+                Fate::Reachable
+            };
+        }
+    }
+    run
+}
 
 /// Few allocations, whose figures can be computed by hand.
 pub fn small() -> Run {
@@ -53,11 +123,7 @@ pub fn small() -> Run {
     b.allocate(halo, DEVICE, 5 * MIB, "halo");
     b.allocate(halo, DEVICE, 700, "halo");
     b.pass(10 * MILLISECOND);
-    b.mark(MarkKind::OutOfMemory {
-        bytes: 4096 * MIB,
-        site: grid,
-        thread: 0,
-    });
+    fail(&mut b, grid, 4096 * MIB);
     b.pass(10 * MILLISECOND);
     b.free(first);
     b.free(pinned);
@@ -103,6 +169,7 @@ pub fn hostile() -> Run {
         bytes: u64::MAX,
         site: 0,
         thread: 0,
+        diagnosis: TEXTS.join("\n"),
     });
     b.finish()
 }
@@ -272,11 +339,7 @@ pub fn training(steps: u32, leaks: bool) -> Run {
     }
     if leaks {
         b.pass(4 * MILLISECOND);
-        b.mark(MarkKind::OutOfMemory {
-            bytes: 2048 * MIB,
-            site: logits,
-            thread: 0,
-        });
+        fail(&mut b, logits, 6144 * MIB);
         b.pass(60 * MILLISECOND);
     }
     for index in kept {
@@ -287,7 +350,8 @@ pub fn training(steps: u32, leaks: bool) -> Run {
     }
     b.pass(30 * MILLISECOND);
     b.mark(MarkKind::ContextEnded { context: 1 });
-    b.finish()
+    // A list keeps the metrics.
+    searched(b.finish(), |_| false)
 }
 
 /// Small blocks that live long, between large ones that do not: pages stay, nearly empty.
@@ -350,11 +414,7 @@ pub fn fragmented() -> Run {
         let large_one = b.allocate(batch, DEVICE, 60 * MIB, "batch");
         large.push(large_one);
     }
-    b.mark(MarkKind::OutOfMemory {
-        bytes: 512 * MIB,
-        site: batch,
-        thread: 0,
-    });
+    fail(&mut b, batch, 512 * MIB);
     b.pass(100 * MILLISECOND);
     for allocation in large.into_iter().chain(small) {
         b.free(allocation);
