@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::io::{self, Write as _};
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -462,4 +463,22 @@ pub(crate) fn log_error(what: &dyn fmt::Display) {
     }
     let logged = catch_unwind(AssertUnwindSafe(|| log::error!("cuguard: {what}")));
     drop(logged);
+}
+
+/// As [`log_error`], and on standard error without a logger: for an error that is neither returned nor in a report.
+pub(crate) fn log_or_print_error(what: &dyn fmt::Display) {
+    if process::is_forked() {
+        return;
+    }
+    let logged = catch_unwind(AssertUnwindSafe(|| {
+        let is_enabled = log::log_enabled!(log::Level::Error);
+        if is_enabled {
+            log::error!("cuguard: {what}");
+        }
+        is_enabled
+    }));
+    if !logged.unwrap_or(false) {
+        // Not `eprintln!`, which panics where standard error is closed.
+        let _ = writeln!(io::stderr(), "cuguard: {what}");
+    }
 }

@@ -72,7 +72,9 @@ pub(crate) use allocate::{
 };
 pub(crate) use budget::Budget;
 pub use callbacks::ReleaseCallback;
-pub(crate) use context_state::{ContextConfig, ContextState, Entered, Source, log_error};
+pub(crate) use context_state::{
+    ContextConfig, ContextState, Entered, Source, log_error, log_or_print_error,
+};
 pub(crate) use free_progress::{FreePoint, FreeProgress};
 pub(crate) use handle_list::ListedHandle;
 pub(crate) use host_memory::HostMemory;

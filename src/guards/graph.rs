@@ -50,8 +50,8 @@ pub(crate) struct GraphParts<'env> {
     /// The number of its capture, which tokens name.
     pub(crate) number: u64,
     pub(crate) calls: GraphCalls<'env>,
-    /// Whether it has scratch memory: nodes that allocate.
-    pub(crate) allocates: bool,
+    /// The scratch memory that its nodes allocate, in bytes. All of it at a time: it is freed at the end of a launch.
+    pub(crate) scratch_bytes: usize,
     pub(crate) memory: Vec<GraphRange<'env>>,
 }
 
@@ -295,6 +295,11 @@ impl<'env> GraphExec<'env> {
         &self.parts.calls
     }
 
+    /// The scratch memory of a launch, in bytes.
+    pub(crate) fn scratch_bytes(&self) -> usize {
+        self.parts.scratch_bytes
+    }
+
     /// The number of its first capture, which a recapture has too.
     pub(crate) fn number(&self) -> u64 {
         self.first
@@ -348,7 +353,7 @@ impl<'env> GraphExec<'env> {
         );
         core::same_context::check(operation, this, that)?;
         let entered = self.state().enter(operation)?;
-        if self.parts.allocates && graph.parts.allocates {
+        if self.parts.scratch_bytes != 0 && graph.parts.scratch_bytes != 0 {
             // Where a driver did not refuse this, the executable would allocate at the addresses of the one graph, and
             // access those of the other.
             let reason = "a graph with scratch memory cannot be updated: the addresses are its own; \

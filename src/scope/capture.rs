@@ -32,10 +32,10 @@ const OPERATION: &str = "Stream::capture";
 #[derive(Debug)]
 pub(crate) struct Capture {
     number: u64,
-    /// Memory that nodes of the graph allocate, and that nodes before its end free.
-    pub(super) scratch: Mutex<Vec<CUdeviceptr>>,
-    /// Whether there was any, once the capture has ended.
-    allocates: bool,
+    /// Memory that nodes of the graph allocate, and that nodes before its end free: address and size.
+    pub(super) scratch: Mutex<Vec<(CUdeviceptr, usize)>>,
+    /// The size of all of it, once the capture has ended.
+    scratch_bytes: usize,
     /// What is borrowed here and below, is borrowed for longer than the capture lasts.
     memory: Mutex<Vec<GraphRange<'static>>>,
     /// For a recapture: the memory of the executable.
@@ -49,7 +49,7 @@ impl Capture {
         Self {
             number,
             scratch: Mutex::default(),
-            allocates: false,
+            scratch_bytes: 0,
             memory: Mutex::default(),
             reusable,
             reused: Mutex::default(),
@@ -97,8 +97,9 @@ impl ScopeEnd {
         };
         let mut freed = Ok(());
         let scratch = super::end::take(&mut capture.scratch);
-        capture.allocates = !scratch.is_empty();
-        for address in scratch.into_iter().rev() {
+        // Addresses of nodes differ, and so the sum cannot overflow.
+        capture.scratch_bytes = scratch.iter().map(|(_, bytes)| bytes).sum();
+        for (address, _) in scratch.into_iter().rev() {
             // SAFETY: the stream captures, and allocated this in the capture.
             freed = freed.and(unsafe { free::capture_free(address, core.handle()) });
         }
@@ -214,7 +215,7 @@ where
     let parts = GraphParts {
         number: capture.number,
         calls,
-        allocates: capture.allocates,
+        scratch_bytes: capture.scratch_bytes,
         memory: super::end::take(&mut capture.memory),
     };
     Ok((Graph::new(owned, parts), value))

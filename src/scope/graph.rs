@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::Location;
 use std::sync::Arc;
 
 use cuguard_driver::result::graph;
@@ -14,6 +15,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::guards::{GraphExec, Stream};
 use crate::recovery;
+use cuguard_registry::Kind;
 
 /// An executable graph that a scope launches; see [`Scope::bind_graph`].
 ///
@@ -32,6 +34,7 @@ use crate::recovery;
 /// ```
 pub struct BoundGraph<'scope> {
     exec: CUgraphExec,
+    scratch_bytes: usize,
     /// Invariant: launched in its own scope only.
     scope: PhantomData<fn(&'scope ()) -> &'scope ()>,
 }
@@ -87,6 +90,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
         Ok(BoundGraph {
             exec: exec.as_raw(),
+            scratch_bytes: exec.scratch_bytes(),
             scope: PhantomData,
         })
     }
@@ -112,11 +116,21 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`], [`Error::OutOfMemory`], or any other driver error.
+    /// [`Error::ContextClosed`], [`Error::OutOfMemory`] where the graph's [scratch memory](Self::zeroed) does not fit or the
+    /// driver lacks memory of its own, or any other driver error.
     #[track_caller]
     #[inline]
     pub fn launch_graph(&self, graph: &mut BoundGraph<'scope>) -> Result<()> {
-        const OPERATION: &str = "Scope::launch_graph";
+        self.launch_bound("Scope::launch_graph", graph, Location::caller())
+    }
+
+    #[inline]
+    fn launch_bound(
+        &self,
+        operation: &'static str,
+        graph: &mut BoundGraph<'scope>,
+        site: &'static Location<'static>,
+    ) -> Result<()> {
         let core = self.core();
         // A graph is launched in the context of its stream whatever is current, unless that is the default stream. (The
         // conformance suite tests that.)
@@ -127,13 +141,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             // SAFETY: as below.
             match unsafe { graph::launch(graph.exec, core.handle()) } {
                 Err(error) if error.code == CUresult::OUT_OF_MEMORY => {}
-                launched => return core.state().check(OPERATION, launched, None),
+                launched => return core.state().check(operation, launched, None),
             }
         }
         // CUDA_ERROR_OUT_OF_MEMORY means that nothing was launched, as for kernels.
-        let request = Request::of_unknown_size(OPERATION, None);
+        let request = Request {
+            operation,
+            // The driver's own memory for the launch is of unknown size.
+            kind: (graph.scratch_bytes != 0).then_some(Kind::StreamOrdered),
+            bytes: graph.scratch_bytes,
+            site,
+        };
         recovery::with_recovery(core.state(), &request, || {
-            self.try_enqueue(OPERATION, |stream| {
+            self.try_enqueue(operation, |stream| {
                 // SAFETY: both are alive and of one context: the executable is borrowed until the stream is idle, and it keeps
                 // borrowed what its work uses. Exclusively, so that nothing else launches it or accesses that memory.
                 unsafe { graph::launch(graph.exec, stream) }
@@ -168,6 +188,8 @@ impl GraphExec<'_> {
     /// If a [host function](Scope::call_each) of the graph panicked, with its panic, when all work is done.
     #[track_caller]
     pub fn launch(&mut self, stream: &Stream) -> Result<()> {
-        stream.scope(|s| s.launch_graph(&mut s.bind_graph(self)?))
+        // A closure has no caller of its own.
+        let site = Location::caller();
+        stream.scope(|s| s.launch_bound("GraphExec::launch", &mut s.bind_graph(self)?, site))
     }
 }

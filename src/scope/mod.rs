@@ -35,7 +35,7 @@ use cuguard_driver::result;
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
 use cust::memory::DeviceCopy;
 
-use crate::core::{Failed, StreamState, log_error, same_context};
+use crate::core::{Failed, StreamState, log_error, log_or_print_error, same_context};
 use crate::error::{Error, Result};
 use crate::guards::{Event, GraphRange, Stream};
 use bindable::BindableMemory;
@@ -141,8 +141,8 @@ impl Stream {
     ///
     /// # Panics
     ///
-    /// If a [host function](Scope::call) of the scope panicked, with its panic, when all work is done. An error of `f` is
-    /// logged then.
+    /// If a [host function](Scope::call) of the scope panicked, with its panic, when all work is done. An error of `f`, or of
+    /// the wait, is logged then; without a logger it is printed to stderr.
     pub fn scope<'env, F, R>(&'env self, f: F) -> Result<R>
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>,
@@ -202,15 +202,19 @@ impl Stream {
         });
         let (waited, panic) = end.finish();
         if let Err(later) = &waited
-            && (result.is_err() || panic.is_some())
+            && result.is_err()
+            && panic.is_none()
         {
             log_error(later);
         }
         if let Some(panic) = panic {
+            if let Err(later) = &waited {
+                log_or_print_error(later);
+            }
             // The panic of the host function must not be lost to one of the program's `Debug`.
             let described = catch_unwind(AssertUnwindSafe(|| result.as_ref().err().map(describe)));
             if let Ok(Some(error)) = described {
-                log_error(&format_args!(
+                log_or_print_error(&format_args!(
                     "{error}; the panic of a host function continues"
                 ));
             }

@@ -129,7 +129,7 @@ impl<'scope> Scope<'scope, '_> {
             return Err(recovery::diagnose(self.core().state(), &request, error));
         }
         let address = entered.check_bytes(allocated, bytes)?;
-        lock(&capture.scratch).push(address);
+        lock(&capture.scratch).push((address, bytes));
         if zeroed {
             // SAFETY: allocated above, with this many bytes.
             let cleared = unsafe { copy::set_d8_async(address, 0, bytes, handle) };

@@ -102,6 +102,55 @@ fn scratch_memory_that_does_not_fit_is_diagnosed() -> Result<()> {
     Ok(())
 }
 
+/// Scratch memory that fits one by one, and not at a time: the launch fails, with the size of all of it. Where memory is
+/// the program's, the diagnosis names it, and the graph can be launched once it is freed.
+#[test]
+fn scratch_memory_that_does_not_fit_at_a_launch_is_diagnosed() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let total = context.memory()?.total as usize;
+    let capture = |bytes: usize| {
+        stream.capture(|c| {
+            for _ in 0..2 {
+                // SAFETY: nothing reads it.
+                unsafe { c.uninitialized::<u8>(bytes) }.map(drop)?;
+            }
+            Ok(())
+        })
+    };
+    let (graph, ()) = capture(total / 4 * 3)?;
+    let mut exec = graph.instantiate()?;
+    let line = line!() + 1;
+    let why = room::why(exec.launch(&stream));
+    assert_eq!(why.causes()[0].name(), "larger_than_device", "{why:#}");
+    assert_eq!(why.request.operation, "GraphExec::launch");
+    assert_eq!(why.request.function, Some("cuGraphLaunch"));
+    assert_eq!(why.request.bytes, Some(total as u64 / 4 * 6));
+    assert_eq!(why.request.kind, Some(Kind::StreamOrdered));
+    let site = why.request.site.as_ref().expect("the call site");
+    assert!(
+        site.file.ends_with("capture.rs") && site.line == line,
+        "{site}"
+    );
+    let why = room::why(stream.scope(|s| s.launch_graph(&mut s.bind_graph(&mut exec)?)));
+    assert_eq!(why.request.operation, "Scope::launch_graph");
+    exec.close()?;
+
+    let data = room::leave(&context, 256 * room::MIB)?;
+    let (graph, ()) = capture(512 * room::MIB)?;
+    let mut exec = graph.instantiate()?;
+    let why = room::why(exec.launch(&stream));
+    assert_eq!(why.causes()[0].name(), "own_data", "{why:#}");
+    drop(data);
+    exec.launch(&stream)?;
+    drop(exec);
+    drop(stream);
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
+
 /// What the closure does besides is executed at once, and disturbs nothing.
 #[test]
 fn other_work_goes_on_during_a_capture() -> Result<()> {

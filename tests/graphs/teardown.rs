@@ -61,6 +61,43 @@ fn a_leaked_graph_is_reported_and_destroyed() -> Result<()> {
     Ok(())
 }
 
+/// Launched, with scratch memory or recaptured: a forgotten executable is one finding of the report, at the line that
+/// instantiated it.
+#[test]
+fn a_forgotten_executable_is_one_finding() -> Result<()> {
+    let _turn = turn();
+    for recaptured in [false, true] {
+        let context = Context::new(0)?;
+        let stream = Stream::new(&context)?;
+        let (graph, ()) = stream.capture(|c| match recaptured {
+            true => c.call_each(|| ()),
+            false => c.zeroed::<u8>(LEN).map(drop),
+        })?;
+        let line = line!() + 1;
+        let mut exec = graph.instantiate()?;
+        if recaptured {
+            exec.recapture(&stream, |c| c.call_each(|| ()))?;
+        }
+        exec.launch(&stream)?;
+        std::mem::forget(exec);
+        drop(stream);
+        let snapshot = context.snapshot();
+        let [group] = &snapshot.live[..] else {
+            panic!("{:?}", snapshot.live);
+        };
+        assert_eq!((group.kind, group.amount.count), (Kind::GraphExec, 1));
+        let site = group.origin.site.as_ref().expect("a call site");
+        assert!(
+            site.file.ends_with("teardown.rs") && site.line == line,
+            "{site}"
+        );
+        let text = Report::to_text(&snapshot, &ReportSettings::default());
+        assert_eq!(text.matches("teardown.rs:").count(), 1, "{text}");
+        context.close()?;
+    }
+    Ok(())
+}
+
 /// A leaked graph is the only leak: the memory that it uses, and the stream of that memory, are freed by their guards.
 #[test]
 fn a_leaked_graph_keeps_no_stream() -> Result<()> {

@@ -18,6 +18,8 @@ fn elements_are_covered_by_whole_blocks() -> Result<()> {
         (threads, 1),
         (threads + 1, 2),
         (1 << 30, (1_usize << 30).div_ceil(threads)),
+        ((1 << 31) + 1, ((1_usize << 31) + 1).div_ceil(threads)),
+        ((1 << 32) + 1, ((1_usize << 32) + 1).div_ceil(threads)),
     ] {
         let config = LaunchConfig::for_elements(&scale, count)?;
         assert_eq!(config.grid(), [blocks as u32, 1, 1], "{count} elements");
@@ -26,16 +28,48 @@ fn elements_are_covered_by_whole_blocks() -> Result<()> {
     let most = (1 << 31) - 1;
     let largest = LaunchConfig::for_elements(&scale, threads * most)?;
     assert_eq!(largest.grid(), [most as u32, 1, 1]);
-    for count in [threads * most + 1, threads << 32, usize::MAX] {
+    for count in [threads * most + 1, threads << 31, threads << 32, usize::MAX] {
         let error = LaunchConfig::for_elements(&scale, count).unwrap_err();
-        let blocks = count.div_ceil(threads);
+        let largest = threads * most;
         assert_eq!(
             error.to_string(),
             format!(
-                "LaunchConfig::for_elements of scale: grid.x is {blocks}, which is not within 1 to {most}"
+                "LaunchConfig::for_elements of scale: the number of elements is {count}, which is not within 0 to {largest}"
             )
         );
     }
+    Ok(())
+}
+
+/// Errors name the function that the program called, not one that it calls in turn.
+#[test]
+fn errors_name_the_function_that_was_called() -> Result<()> {
+    let _turn = skipping();
+    let at = Setup::new()?;
+    let scale = at.module.function("scale")?;
+    let error = |result: Result<u32>| result.unwrap_err().to_string();
+    assert_eq!(
+        error(scale.max_cooperative_blocks(0, 0)),
+        "Function::max_cooperative_blocks of scale: block.x is 0, which is not within 1 to 1024"
+    );
+    assert_eq!(
+        error(scale.available_shared_bytes(0, 0)),
+        "Function::available_shared_bytes of scale: block.x is 0, which is not within 1 to 1024"
+    );
+    let Setup { context, .. } = at;
+    context.close()?;
+    let closed = |result: Result<()>, name: &str| match result {
+        Err(Error::ContextClosed { operation }) => assert_eq!(operation, name),
+        other => panic!("{other:?}"),
+    };
+    closed(
+        scale.max_cooperative_blocks(32, 0).map(drop),
+        "Function::max_cooperative_blocks",
+    );
+    closed(
+        LaunchConfig::for_elements(&scale, 1).map(drop),
+        "LaunchConfig::for_elements",
+    );
     Ok(())
 }
 

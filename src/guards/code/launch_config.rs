@@ -53,6 +53,10 @@ impl LaunchConfig {
     /// [occupancy](Function::suggested_block_size) suggests. The last block may have more threads than elements are left,
     /// so the kernel must compare its index with `count`. For 0 elements there is one block.
     ///
+    /// A grid has up to 2³¹ - 1 blocks, so `count` may exceed 2³². CUDA's `blockIdx`, `blockDim` and `threadIdx` are 32 bits
+    /// wide: near 2³² elements and beyond, the kernel must compute its index in 64 bits, as in
+    /// `(size_t)blockIdx.x * blockDim.x + threadIdx.x`; an index of type `int` overflows at 2³¹.
+    ///
     /// The suggestion is made once for each kernel: later calls do not call the driver.
     ///
     /// ```standalone_crate
@@ -69,7 +73,8 @@ impl LaunchConfig {
     ///
     /// # Errors
     ///
-    /// [`Error::OutsideLimits`] if a grid cannot have that many blocks, [`Error::ContextClosed`], or any other driver error.
+    /// [`Error::OutsideLimits`], with the largest `count`, if a grid cannot have that many blocks, [`Error::ContextClosed`], or
+    /// any other driver error.
     pub fn for_elements(function: &Function<'_>, count: usize) -> Result<Self> {
         function.config_for("LaunchConfig::for_elements", count)
     }

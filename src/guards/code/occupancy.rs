@@ -71,18 +71,29 @@ impl<'module> Function<'module> {
     ///
     /// [`Error::OutsideLimits`], [`Error::ContextClosed`], or any other driver error.
     pub fn max_active_blocks(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
-        const OPERATION: &str = "Function::max_active_blocks";
-        let entered = self.state().enter(OPERATION)?;
+        let (blocks, _) =
+            self.active_blocks("Function::max_active_blocks", threads, shared_bytes)?;
+        Ok(blocks)
+    }
+
+    /// The blocks that a multiprocessor runs at a time, and the limits of launches.
+    fn active_blocks(
+        &self,
+        operation: &'static str,
+        threads: u32,
+        shared_bytes: u32,
+    ) -> Result<(u32, &'module Limits)> {
+        let entered = self.state().enter(operation)?;
         let config = LaunchConfig::new(1, threads).shared_bytes(shared_bytes);
         let limits = self.query(&entered, self.state())?;
-        limits.check(OPERATION, self.info(), &config)?;
+        limits.check(operation, self.info(), &config)?;
         // As the launch will be.
         let handle = *self.handle();
         entered.check(self.info().allow_shared(handle, shared_bytes))?;
         let shared = shared_bytes as usize;
         // SAFETY: the module is borrowed, and its context is open.
         let blocks = unsafe { function::max_active_blocks(handle, threads as i32, shared) };
-        Ok(entered.check(blocks)?.max(0) as u32)
+        Ok((entered.check(blocks)?.max(0) as u32, limits))
     }
 
     /// The most blocks of a [cooperative](LaunchConfig::cooperative) launch: as many as the whole device runs at a time.
@@ -91,9 +102,8 @@ impl<'module> Function<'module> {
     ///
     /// As [`max_active_blocks`](Self::max_active_blocks).
     pub fn max_cooperative_blocks(&self, threads: u32, shared_bytes: u32) -> Result<u32> {
-        let blocks = self.max_active_blocks(threads, shared_bytes)?;
-        let entered = self.state().enter("Function::max_cooperative_blocks")?;
-        let limits = self.query(&entered, self.state())?;
+        let operation = "Function::max_cooperative_blocks";
+        let (blocks, limits) = self.active_blocks(operation, threads, shared_bytes)?;
         Ok(blocks.saturating_mul(limits.multiprocessors))
     }
 
@@ -159,11 +169,14 @@ impl<'module> Function<'module> {
     ///
     /// As [`max_active_blocks`](Self::max_active_blocks).
     pub fn suggested_block_size(&self, shared_bytes: u32) -> Result<SuggestedBlock> {
-        const OPERATION: &str = "Function::suggested_block_size";
-        let entered = self.state().enter(OPERATION)?;
+        self.suggest("Function::suggested_block_size", shared_bytes)
+    }
+
+    fn suggest(&self, operation: &'static str, shared_bytes: u32) -> Result<SuggestedBlock> {
+        let entered = self.state().enter(operation)?;
         let limits = self.query(&entered, self.state())?;
         let config = LaunchConfig::new(1, 1).shared_bytes(shared_bytes);
-        limits.check(OPERATION, self.info(), &config)?;
+        limits.check(operation, self.info(), &config)?;
         let handle = *self.handle();
         entered.check(self.info().allow_shared(handle, shared_bytes))?;
         // SAFETY: the module is borrowed, and its context is open.
@@ -231,7 +244,7 @@ impl<'module> Function<'module> {
         let suggested = match self.info().suggested.get() {
             Some(suggested) => *suggested,
             None => {
-                let suggested = self.suggested_block_size(0)?;
+                let suggested = self.suggest(operation, 0)?;
                 *self.info().suggested.get_or_init(|| suggested)
             }
         };
@@ -243,10 +256,10 @@ impl<'module> Function<'module> {
             _ => Err(Error::OutsideLimits {
                 operation,
                 subject: self.name().to_owned(),
-                what: "grid.x",
-                value: blocks as u64,
-                least: 1,
-                most: most.into(),
+                what: "the number of elements",
+                value: count as u64,
+                least: 0,
+                most: u64::from(most) * u64::from(suggested.threads),
             }),
         }
     }
