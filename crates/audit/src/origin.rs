@@ -98,9 +98,17 @@ fn capture_once() -> Trace {
 #[cold]
 #[inline(never)]
 fn intern(frames: &[usize]) -> Trace {
-    let own = frames.iter().position(|frame| !is_own(*frame));
-    let frames = &frames[own.unwrap_or(frames.len())..];
-    Trace::new(&frames[..frames.len().min(LIMIT.load(Relaxed))])
+    let mut kept = [0; MAX_DEPTH];
+    let limit = LIMIT.load(Relaxed);
+    // Not only on top: the function that calls `main` is of this library, too, and so are functions that the program calls back
+    // through.
+    let others = frames.iter().filter(|frame| !is_own(**frame));
+    let mut count = 0;
+    for (to, from) in kept[..limit].iter_mut().zip(others) {
+        *to = *from;
+        count += 1;
+    }
+    Trace::new(&kept[..count])
 }
 
 /// Adds Python frames, and keeps `limit` frames at most. Not inlined, because most programs have no interpreter, and the arrays

@@ -237,14 +237,26 @@ fn python_frames_are_named(library: &str, words: &str) {
     }
 }
 
-/// Native frames alone.
+/// Native frames alone, and none of the audit library, which is where the program calls it, and below `main`.
 #[test]
 fn python_frames_are_left_out_where_they_are_turned_off() {
-    for (library, words) in [("CDLL", ",python=no"), ("PyDLL", ",python=no")] {
+    for (library, words) in [
+        ("CDLL", ",python=no"),
+        ("PyDLL", ",python=no"),
+        ("CDLL", ",python=no,frames=all,depth=128"),
+        ("CDLL", ",python=no,level=sites"),
+        ("CDLL", ",frames=all,depth=128"),
+    ] {
         let Some(report) = python("python3", library, words) else {
             return;
         };
         assert_eq!(report["totals"][0]["live_bytes"], 3300);
+        for own in ["cuguard_audit", "main_then_exit", "crates/audit/src"] {
+            assert!(!report.to_string().contains(own), "{own}: {report:#}");
+        }
+        if !words.contains("python=no") {
+            continue;
+        }
         let files = report.to_string().contains("model.py\",\"line\"");
         assert!(!files, "{library}: {report:#}");
         assert!(!report.to_string().contains("Model.load"), "{report:#}");
