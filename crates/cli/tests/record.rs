@@ -41,6 +41,21 @@ fn allocated(recording: &Recording) -> Vec<u64> {
     bytes.collect()
 }
 
+/// Children that no handler of `fork` runs in allocate, too: that is none of the parent's, whose recording they share.
+#[test]
+fn children_of_any_fork_are_not_in_a_recording() {
+    let Some(program) = crate::support::audited::program() else {
+        return;
+    };
+    for fork in ["forked use", "_Fork", "clone"] {
+        let file = subfolder("forked").join("run.cgr");
+        let run = output(&mut record(&file, program, fork));
+        let recording = open(&file);
+        assert_eq!(allocated(&recording), [4096], "{fork}: {}", stderr(&run));
+        assert!(matches!(recording.end, End::Exit { .. }), "{fork}");
+    }
+}
+
 #[test]
 fn a_recording_has_allocations_contexts_and_the_exit() {
     let Some(program) = live_program() else {

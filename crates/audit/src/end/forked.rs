@@ -2,16 +2,62 @@
 //!
 //! If the parent has not used the driver, neither has the child, and it starts anew. Otherwise the driver fails in the child
 //! (`CUDA_ERROR_NOT_INITIALIZED`): nothing is recorded there, and no lock is waited for.
+//!
+//! In a child that was not created by `fork`, this happens at the first recorded call instead.
 
 use std::sync::atomic::Ordering;
 
-use super::{FORKED, STATE, UNUSED, reporter, start};
+use super::state::{self, FORKED, NEW, PREPARING, UNUSED};
+use super::{reporter, start};
+use crate::heap;
 
 /// Runs in the child, whose only thread is the one that forked. Other threads may have held any lock.
 pub(super) extern "C" fn in_child() {
+    // Another handler of `fork` has called the driver, and the child knows itself already.
+    if start::is_own_process() && state::get().load(Ordering::Acquire) != NEW {
+        return;
+    }
+    own();
+    let state = match state::was_ever_used() {
+        true => FORKED,
+        false => UNUSED,
+    };
+    state::get().store(state, Ordering::Release);
+}
+
+/// The memory is this process's.
+fn own() {
     start::own();
     reporter::forget();
-    if STATE.load(Ordering::Acquire) != UNUSED {
-        STATE.store(FORKED, Ordering::Release);
+}
+
+/// Whether the memory is a copy that no handler of `fork` has seen. Not before the constructor has run.
+fn is_copy() -> bool {
+    state::get().load(Ordering::Acquire) == NEW && start::is_started()
+}
+
+/// Whether this is a child of a process that used the driver, created by `_Fork` or a system call.
+#[cold]
+pub(super) fn is_child_of_user() -> bool {
+    is_copy() && state::was_ever_used()
+}
+
+/// Takes over the memory in a child that was created by `_Fork` or a system call, if the parent has not used the driver. Returns
+/// whether the calling thread is to make the preparations for the child's end. In a child of a process that used the driver
+/// nothing is recorded from now on.
+pub(super) fn claim_copy() -> bool {
+    if !is_copy() {
+        return false;
     }
+    let next = match state::was_ever_used() {
+        true => FORKED,
+        false => PREPARING,
+    };
+    let claimed = state::get().compare_exchange(NEW, next, Ordering::AcqRel, Ordering::Acquire);
+    if claimed.is_err() {
+        return false;
+    }
+    own();
+    heap::threads::forget_all();
+    next == PREPARING
 }

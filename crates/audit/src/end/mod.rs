@@ -16,6 +16,7 @@
 //! - [`signals`] handles signals whose disposition is the default, and hides that from the program; [`deadline`] ends the
 //!   process where the report after a signal takes too long.
 //! - [`functions`] exports `_exit` and the exec functions, [`forked`] is the child after `fork`.
+//! - [`state`] says whether the process uses the driver, also in a child that no handler of `fork` has run in.
 //! - [`live`] reports the process while it runs.
 //! - [`recording`] begins and ends the recording of the process.
 //! - [`output`] writes the report, [`run_folder`] the record that `cuguard run` sums up.
@@ -47,10 +48,11 @@ mod run_folder;
 mod settings;
 mod signals;
 mod start;
+mod state;
 mod sticky;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use cuguard_registry::Level;
 
@@ -58,49 +60,46 @@ pub(crate) use made::Made;
 pub(crate) use reason::Reason;
 pub(crate) use run_folder::note_crate;
 pub(crate) use start::start;
+use state::{FORKED, NEW, PREPARING, UNUSED, USED};
 pub(crate) use sticky::{failed, failure};
-
-/// The process has called no recorded function.
-const UNUSED: u32 = 0;
-/// A thread makes the preparations for the end.
-const PREPARING: u32 = 1;
-/// The preparations are made.
-const USED: u32 = 2;
-/// This is a forked child of a process that used the driver: the driver fails in it, and locks of the registry may be held
-/// by threads that do not exist here.
-const FORKED: u32 = 3;
-
-static STATE: AtomicU32 = AtomicU32::new(UNUSED);
 
 /// Notes that the process uses the driver. Every recorded function calls this first; after the first call it is one load.
 /// Returns whether the call is recorded.
 #[inline]
 pub(crate) fn used() -> bool {
-    STATE.load(Ordering::Relaxed) == USED || prepare()
+    state::get().load(Ordering::Relaxed) == USED || prepare()
 }
 
 /// Whether calls are recorded already.
 #[inline]
 pub(crate) fn is_recorded() -> bool {
-    STATE.load(Ordering::Relaxed) == USED
+    state::get().load(Ordering::Relaxed) == USED
 }
 
 /// Whether this is a forked child of a process that used the driver.
 #[inline]
 pub(crate) fn is_forked() -> bool {
-    STATE.load(Ordering::Relaxed) == FORKED
+    match state::get().load(Ordering::Relaxed) {
+        FORKED => true,
+        NEW => forked::is_child_of_user(),
+        _ => false,
+    }
 }
 
 /// Prepares the report: the settings, the thread and the signal handlers.
 #[cold]
 fn prepare() -> bool {
-    if !start::is_own_process() {
-        return false;
+    if !forked::claim_copy() {
+        if !start::is_own_process() {
+            return false;
+        }
+        let word = state::get();
+        let claimed = word.compare_exchange(UNUSED, PREPARING, Ordering::AcqRel, Ordering::Acquire);
+        if let Err(state) = claimed {
+            return state == PREPARING || state == USED;
+        }
     }
-    match STATE.compare_exchange(UNUSED, PREPARING, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => {}
-        Err(state) => return state != FORKED,
-    }
+    state::note_use();
     // Nothing may unwind into the program.
     let _ = std::panic::catch_unwind(|| {
         let settings = settings::get();
@@ -116,7 +115,7 @@ fn prepare() -> bool {
         signals::install();
         exiting::register();
     });
-    STATE.store(USED, Ordering::Release);
+    state::get().store(USED, Ordering::Release);
     true
 }
 
@@ -143,7 +142,7 @@ pub(crate) fn call_ends() {
 
 /// Whether this process has used the driver. A child that shares its parent's memory (`vfork`) has not.
 fn is_used() -> bool {
-    STATE.load(Ordering::Acquire) == USED && start::is_own_process()
+    state::get().load(Ordering::Acquire) == USED && start::is_own_process()
 }
 
 /// Reports the end of the process, unless there is nothing to report or that has been done. Returns when the report is

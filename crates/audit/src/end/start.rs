@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use super::{Reason, finish, forked, functions, run_folder};
+use super::{Reason, finish, forked, functions, run_folder, state};
 use crate::search::{Caller, Entered, entry_point};
 use crate::stderr;
 
@@ -36,6 +36,11 @@ pub(crate) fn start() -> &'static Start {
 /// Whether this process is the one that the constructor, or the handler of `fork`, ran in. Async-signal-safe.
 pub(crate) fn is_own_process() -> bool {
     OWNER.load(Ordering::Relaxed) == process()
+}
+
+/// Whether the constructor has run, in this process or in one that it was forked of.
+pub(super) fn is_started() -> bool {
+    OWNER.load(Ordering::Relaxed) != 0
 }
 
 /// The process id.
@@ -72,6 +77,7 @@ fn variable(name: &std::ffi::CStr) -> Option<OsString> {
 
 fn construct() {
     own();
+    state::begin();
     crate::thread_end::prepare();
     // SAFETY: always succeeds.
     MAIN_THREAD.store(unsafe { libc::pthread_self() }, Ordering::Relaxed);

@@ -139,7 +139,7 @@ pub(crate) fn left_out(thread: i32) -> Option<usize> {
 }
 
 /// In a child after `fork`: none of them exists there.
-pub(super) fn forget_all() {
+pub(crate) fn forget_all() {
     for known in &THREADS {
         known.id.store(0, Ordering::Relaxed);
     }

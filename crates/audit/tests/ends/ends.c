@@ -159,6 +159,17 @@ static int wait_for(pid_t child) {
     return WIFSIGNALED(status) ? 1000 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+/* A fork that the C library does not see. */
+static pid_t system_fork(void) {
+    return syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+}
+
+/* A fork that runs no handlers of the C library, before 2.34 of the system's. */
+static pid_t fork_without_handlers(void) {
+    pid_t (*own)(void) = (pid_t (*)(void))dlsym(RTLD_DEFAULT, "_Fork");
+    return own ? own() : system_fork();
+}
+
 static void own_handler(int signal) {
     (void)signal;
     _exit(5);
@@ -249,6 +260,20 @@ int main(int argc, char **argv) {
             _exit(4);
         }
         expect(wait_for(child), 4, "child");
+        return 3;
+    }
+    if (IS("unused _Fork") || IS("unused clone")) {
+        /* The child alone uses the driver. No handler of fork has run in it. */
+        pid_t child = IS("unused clone") ? system_fork() : fork_without_handlers();
+        if (child == 0) {
+            use_driver();
+            leak(4096);
+            exit(4);
+        }
+        expect(wait_for(child), 4, "child");
+        child = fork_without_handlers();
+        if (child == 0) exit(5);
+        expect(wait_for(child), 5, "child");
         return 3;
     }
     if (IS("unused, outlived by a child")) {
@@ -343,6 +368,42 @@ int main(int argc, char **argv) {
         }
         expect(wait_for(child), 3, "child");
         return 26;
+    }
+    if (IS("_Fork") || IS("clone")) {
+        /* Children without handlers of fork, of a process that uses the driver: they must neither hang nor report, and what
+           they allocate is none of the parent's. */
+        leak(4096);
+        for (int kind = 0; kind < 6; kind++) {
+            pid_t child = IS("clone") ? system_fork() : fork_without_handlers();
+            if (child == 0) {
+                unsigned long long memory = 0;
+                if (kind == 0) exit(40);
+                if (kind == 1) _exit(41);
+                if (kind == 2) raise(SIGTERM);
+                if (kind == 3) execl(self, self, "unused", (char *)NULL);
+                /* Whether it works is the driver's affair. */
+                cuMemAlloc_v2(&memory, 1 << 20);
+                if (kind == 5) raise(SIGTERM);
+                exit(44);
+            }
+            int codes[] = {40, 41, 1000 + SIGTERM, 3, 44, 1000 + SIGTERM};
+            expect(wait_for(child), codes[kind], "child");
+        }
+        return 31;
+    }
+    if (IS("_Fork with threads")) {
+        /* Other threads may hold any lock when the child is made. It may end, and execute another program. */
+        start_threads();
+        for (int i = 0; i < 60; i++) {
+            pid_t child = fork_without_handlers();
+            if (child == 0) {
+                if (i % 3 == 0) execl(self, self, "unused", (char *)NULL);
+                if (i % 3 == 1) raise(SIGTERM);
+                _exit(3);
+            }
+            expect(wait_for(child), i % 3 == 1 ? 1000 + SIGTERM : 3, "child");
+        }
+        return 32;
     }
     if (IS("return")) return 3;
     if (IS("exit")) exit(4);

@@ -32,6 +32,11 @@ fn each_process_has_its_own_report() {
         ("vfork", 18, &["exit"]),
         ("children", 19, &["SIGTERM", "_exit", "exit"]),
         ("forked use", 26, &["exit"]),
+        ("unused _Fork", 3, &["exit"]),
+        ("unused clone", 3, &["exit"]),
+        ("_Fork", 31, &["exit"]),
+        ("clone", 31, &["exit"]),
+        ("_Fork with threads", 32, &["exit"]),
         ("unused exec of many", 0, &["exit", "exit", "exit"]),
     ] {
         eprintln!("{end}");
