@@ -62,9 +62,15 @@ fn forgets_with_cust_and_guards() {
 
 /// Runs a program of this file. The exit code is 23 if anything is lost or still reachable.
 fn run_child(child: &str, driver: &str) -> Output {
-    let arguments = ["--exitcode", "23", "--fail-on", "lost,reachable", "--"];
-    let mut command = cuguard_run(&arguments);
+    let options = ["--exitcode", "23", "--fail-on", "lost,reachable"];
+    run_with(&options, child, driver)
+}
+
+/// Runs a program of this file.
+fn run_with(options: &[&str], child: &str, driver: &str) -> Output {
+    let mut command = cuguard_run(options);
     command
+        .arg("--")
         .arg(std::env::current_exe().unwrap())
         .args([
             "--exact",
@@ -74,6 +80,69 @@ fn run_child(child: &str, driver: &str) -> Output {
         .env(CHILD, "1")
         .env("CUGUARD_DRIVER", driver);
     output(&mut command)
+}
+
+/// A guard is leaked. The context is closed, so the report is made before the end of the process.
+fn leak_guard() {
+    let context = Context::new(0).unwrap();
+    std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 7 << 20).unwrap());
+    drop(context.close());
+}
+
+#[test]
+fn leaks_a_guard() {
+    if std::env::var_os(CHILD).is_some() {
+        leak_guard();
+    }
+}
+
+/// No exit handler of the crate runs.
+#[test]
+fn leaks_a_guard_and_ends_at_once() {
+    if std::env::var_os(CHILD).is_some() {
+        leak_guard();
+        // SAFETY: ends the process.
+        unsafe { libc::_exit(5) };
+    }
+}
+
+/// The program that `cuguard run` starts uses no CUDA, and its child leaks.
+#[test]
+fn starts_a_child_that_leaks_a_guard() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    let status = cuguard_testing::test_command("leaks_a_guard").status();
+    // The child's exit code is its own, as without `cuguard run`.
+    assert_eq!(status.unwrap().code(), Some(0));
+}
+
+/// What guards leak is lost, in any process, however it ends.
+#[test]
+fn a_leaked_guard_sets_the_exit_code() {
+    if live_program().is_none() {
+        return;
+    }
+    for driver in ["real", "sim"] {
+        for (child, own) in [
+            ("leaks_a_guard", 0),
+            ("leaks_a_guard_and_ends_at_once", 5),
+            ("starts_a_child_that_leaks_a_guard", 0),
+        ] {
+            for (options, code) in [
+                (&["--exitcode", "23"][..], 23),
+                (&["--fail-on", "lost"], 1),
+                (&["--exitcode", "23", "--fail-on", "reachable,growth"], own),
+                (&[], own),
+            ] {
+                let ended = run_with(options, child, driver);
+                let stderr = text(&ended.stderr);
+                let what = format!("{driver} {child} {options:?}: {stderr}");
+                assert_eq!(ended.status.code(), Some(code), "{what}");
+                assert_eq!(stderr.matches("cuguard: leaked 7 MiB").count(), 1, "{what}");
+            }
+        }
+    }
 }
 
 /// What others than guards allocate is recorded, whichever driver the crate has loaded.

@@ -126,7 +126,13 @@ pub fn emit(snapshot: &Snapshot, settings: &ReportSettings, at_exit: bool) -> bo
         return leaked;
     }
     suppressions.list_at_exit();
-    if leaked && let Some(code) = settings.wanted_exit_code() {
+    // The exit code of `cuguard run` is that of the command, for findings in any process.
+    let is_noted = leaked && run_records::note_leak();
+    let is_of_run = is_noted && ReportSettings::from_env().wanted_exit_code().is_some();
+    if leaked
+        && !is_of_run
+        && let Some(code) = settings.wanted_exit_code()
+    {
         // The first context that leaks decides.
         let code = i32::from(code);
         let _ = EXIT_CODE.compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);

@@ -6,8 +6,8 @@ use std::env;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
-use std::sync::Once;
+use std::path::{Path, PathBuf};
+use std::sync::{Once, OnceLock};
 
 use crate::open_file::NO_FOLLOW;
 use crate::phrase::printable;
@@ -18,6 +18,10 @@ const NO_WAIT: i32 = 0o4000;
 /// The folder of `cuguard run`, in a process of it.
 pub(crate) const FOLDER: &str = "CUGUARD_RUN";
 
+/// The folder, once the crate uses CUDA in a process of `cuguard run`. At exit the environment must not be read: a thread that is
+/// stopped may hold its lock.
+static RUN: OnceLock<PathBuf> = OnceLock::new();
+
 /// Notes for `cuguard run`, if it runs this process, that the cuguard crate uses CUDA here, and the file that it records
 /// into, once there is one.
 pub fn note_crate() {
@@ -26,9 +30,10 @@ pub fn note_crate() {
     let Some(folder) = env::var_os(FOLDER) else {
         return;
     };
+    let folder = RUN.get_or_init(|| PathBuf::from(folder));
     let process = std::process::id();
     // The folder may be removed.
-    let note = |record: &str| drop(append(Path::new(&folder), record));
+    let note = |record: &str| drop(append(folder, record));
     USED.call_once(|| note(&format!("crate\t{process}\n")));
     if let Some(path) = cuguard_recording::path() {
         RECORDED.call_once(|| {
@@ -36,6 +41,14 @@ pub fn note_crate() {
             note(&format!("recording\t{process}\t{}\n", printable(&path)));
         });
     }
+}
+
+/// Notes that the crate has reported a leak. Returns whether `cuguard run` will read that, and sets the exit code for what it finds
+/// in any process.
+pub(crate) fn note_leak() -> bool {
+    let record = format!("leak\t{}\n", std::process::id());
+    RUN.get()
+        .is_some_and(|folder| append(folder, &record).is_ok())
 }
 
 /// In one piece: other processes append, too. The audit library has created the file. The command may have ended, and

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `start` | process; only of the command's own child: the library is loaded |
 //! | `crate` | process: the cuguard crate in it uses the driver, and makes a report of its own |
+//! | `leak` | process: the cuguard crate in it has reported a leak. The crate writes it |
 //! | `use` | process, command line: the process has used the driver |
 //! | `none` | process: nothing was recorded in it, and the report is that of the cuguard crate: its `use` does not count |
 //! | `recording` | process, file: what the process allocates and frees is recorded there. The cuguard crate writes it, too, with `crate` before it |

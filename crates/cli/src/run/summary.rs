@@ -58,6 +58,8 @@ pub(super) struct Summary {
     is_loaded: bool,
     /// Whether a program with the cuguard crate inside used the driver, and has a report of its own.
     has_crate: bool,
+    /// Whether the cuguard crate has reported a leak in any process.
+    crate_leaks: bool,
     processes: BTreeMap<u32, Process>,
     /// The files of recordings.
     recordings: Vec<String>,
@@ -106,6 +108,7 @@ impl Summary {
             match fields[..] {
                 ["start", _] => summary.is_loaded = true,
                 ["crate", _] => summary.has_crate = true,
+                ["leak", _] => summary.crate_leaks = true,
                 ["none", process] => summary.forget_use(process),
                 ["recording", _, file] => summary.note_recording(file.to_owned()),
                 ["use", process, command] => {
@@ -169,6 +172,9 @@ impl Summary {
 
     /// Whether any process has a finding of this kind.
     pub(super) fn finds(&self, fail_on: FailOn) -> bool {
+        if fail_on.lost && self.crate_leaks {
+            return true;
+        }
         self.reports().any(|report| {
             (fail_on.lost && report.lost.count != 0)
                 || (fail_on.reachable && report.reachable.count != 0)
@@ -435,5 +441,8 @@ mod tests {
             assert_eq!(summary.finds(fail_on), finds, "{list}");
         }
         assert!(!summary.finds(FailOn::NONE));
+        // What guards leak is in the crate's own report.
+        let summary = Summary::parse("start\t7\ncrate\t8\nleak\t8\n");
+        assert!(summary.finds(FailOn::default()) && !summary.finds(FailOn::NONE));
     }
 }
