@@ -29,7 +29,7 @@ const A_WHILE: Duration = Duration::from_millis(100);
 /// A context whose report goes into a file.
 fn reported(test: &str) -> Result<(Context, PathBuf)> {
     let file = format!("cuguard-callbacks-{}-{test}.json", std::process::id());
-    let file = std::env::temp_dir().join(file);
+    let file = temporary(&file);
     let settings = ReportSettings::json().file(file.to_str().unwrap()).unwrap();
     let context = Context::builder().report(settings).build()?;
     Ok((context, file))

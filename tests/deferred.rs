@@ -33,7 +33,7 @@ fn host(stream: &Stream, current: &Context, function: impl FnOnce() + Send + 'st
 /// A context whose report goes into a file.
 fn reported(test: &str, builder: ContextBuilder) -> Result<(Context, PathBuf)> {
     let file = format!("cuguard-deferred-{}-{test}.json", std::process::id());
-    let file = std::env::temp_dir().join(file);
+    let file = temporary(&file);
     let settings = ReportSettings::json().file(file.to_str().unwrap()).unwrap();
     Ok((builder.report(settings).build()?, file))
 }

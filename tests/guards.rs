@@ -20,7 +20,7 @@ const MIB: usize = 1 << 20;
 /// A context whose report goes into a file, and what reads it.
 fn reported(name: &str) -> Result<(Context, impl FnOnce() -> String)> {
     let file = format!("cuguard-guards-{}-{name}.txt", std::process::id());
-    let file = std::env::temp_dir().join(file);
+    let file = temporary(&file);
     let settings = ReportSettings::text().file(file.to_str().unwrap()).unwrap();
     let context = Context::builder().report(settings).build()?;
     let read = move || {

@@ -112,7 +112,7 @@ fn what_is_dropped_in_a_host_function_is_freed_at_the_next_call() -> Result<()> 
 /// A report file that is removed again.
 fn reported(test: &str, builder: ContextBuilder) -> Result<(Context, std::path::PathBuf)> {
     let name = format!("cuguard-host-{}-{test}.json", std::process::id());
-    let file = std::env::temp_dir().join(name);
+    let file = temporary(&name);
     let settings = ReportSettings::json().file(file.to_str().unwrap()).unwrap();
     Ok((builder.report(settings).build()?, file))
 }

@@ -64,7 +64,7 @@ struct Report(PathBuf);
 impl Report {
     fn new(test: &str) -> Self {
         let name = format!("cuguard-lifetime-{}-{test}.json", std::process::id());
-        Self(std::env::temp_dir().join(name))
+        Self(temporary(&name))
     }
 
     fn settings(&self) -> ReportSettings {

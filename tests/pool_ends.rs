@@ -236,7 +236,7 @@ fn blocks_are_freed_on_other_threads_while_the_guards_are_dropped() -> Result<()
 #[test]
 fn a_closed_context_frees_what_leaked_and_guards_are_inert() -> Result<()> {
     let turn = turn();
-    let file = std::env::temp_dir().join(format!("cuguard-pool-{}.json", std::process::id()));
+    let file = temporary("pool.json");
     let settings = ReportSettings::json().file(file.to_str().unwrap()).unwrap();
     let context = Context::builder().report(settings).build()?;
     let others = Context::new(0)?;

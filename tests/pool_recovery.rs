@@ -384,7 +384,7 @@ fn pools_of_a_context_that_cannot_be_current_are_recorded() -> Result<()> {
         return Ok(());
     }
     let _turn = turn();
-    let file = std::env::temp_dir().join(format!("cuguard-lost-{}.json", std::process::id()));
+    let file = temporary("lost.json");
     let settings = ReportSettings::json().file(file.to_str().unwrap()).unwrap();
     let context = Context::builder().dedicated().report(settings).build()?;
     let pool = Pool::new(&context)?;

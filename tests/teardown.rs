@@ -49,7 +49,7 @@ struct Reported {
 impl Reported {
     fn new(test: &str) -> Result<Self> {
         let file = format!("cuguard-teardown-{}-{test}.json", std::process::id());
-        let file = std::env::temp_dir().join(file);
+        let file = temporary(&file);
         let settings = ReportSettings::json().file(file.to_str().unwrap()).unwrap();
         let context = Context::builder().report(settings).build()?;
         Ok(Self { context, file })

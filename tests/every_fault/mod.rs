@@ -108,7 +108,7 @@ fn is_selected() -> bool {
 }
 
 fn scratch(name: &str) -> PathBuf {
-    std::env::temp_dir().join(format!("cuguard-{name}-{}.txt", std::process::id()))
+    temporary(&format!("{name}.txt"))
 }
 
 /// A device on which contexts are cheap, and which is large: what is refused stays taken. Before

@@ -9,6 +9,7 @@ pub mod json;
 pub mod pool_blocks;
 pub mod room;
 pub mod stderr_log;
+mod temporary;
 
 use std::cell::Cell;
 use std::io::Read;
@@ -21,6 +22,7 @@ use cuguard::driver::{self, DriverKind};
 use cuguard::sim::{self, Counters};
 use cuguard::{Context, DeviceBuffer, Event, PinnedBuffer, Result, Stream};
 use cuguard_testing::{Requirement, has_gpu, not_run, test_command};
+pub use temporary::temporary;
 
 /// A turn at the device: tests of one file run one at a time, as they compare free memory. Child processes have a
 /// context of their own, so [`child`] takes a turn at a real GPU where its thread has none.

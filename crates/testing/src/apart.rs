@@ -292,7 +292,27 @@ fn run_module(
     let mut output = Vec::new();
     (&file).seek(SeekFrom::Start(0))?;
     (&file).read_to_end(&mut output)?;
+    // Tests that fail do not clean up.
+    if status.success()
+        && let Some(line) = left_behind(&folder)
+    {
+        output.extend(line.into_bytes());
+    }
     Ok((status, output))
+}
+
+/// Names what is in the folder, in one line.
+fn left_behind(folder: &Path) -> Option<String> {
+    let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut names: Vec<_> = names.collect();
+    names.sort();
+    (!names.is_empty()).then(|| {
+        format!(
+            "left behind in the folder for temporary files: {}\n",
+            names.join(", ")
+        )
+    })
 }
 
 /// The figures of a line `test result: …`.
@@ -394,6 +414,19 @@ mod tests {
         assert_eq!(options.selection, ["scope", "--skip", "waits"]);
         assert!(!options.is_query);
         assert!(parse("--list --format terse").is_query);
+    }
+
+    #[test]
+    fn files_that_tests_leave_are_named() {
+        let folder = short_folder();
+        std::fs::create_dir(&folder).unwrap();
+        let _removed = RemovedFolder(&folder);
+        assert_eq!(left_behind(&folder), None);
+        for name in ["b", "a"] {
+            std::fs::write(folder.join(name), "").unwrap();
+        }
+        let line = "left behind in the folder for temporary files: a, b\n";
+        assert_eq!(left_behind(&folder).as_deref(), Some(line));
     }
 
     #[test]
