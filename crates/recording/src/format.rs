@@ -214,6 +214,8 @@ mod tests {
     use super::{Bytes, LONGEST_TEXT, MAX_VARINT, Put, put_text, unzigzag, zigzag};
 
     proptest! {
+        #![proptest_config(cuguard_testing::property_config!())]
+
         #[test]
         fn numbers_are_read_as_they_were_written(numbers: Vec<u64>) {
             let mut bytes = Vec::new();

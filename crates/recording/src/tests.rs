@@ -231,7 +231,7 @@ fn round_trip(events: &[Event], options: &Options, scratch: &Scratch) -> Recordi
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(cuguard_testing::property_config!(48))]
 
     #[test]
     fn events_of_threads_are_read_as_they_were_written(events in any_events(1500)) {

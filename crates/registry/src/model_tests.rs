@@ -231,7 +231,7 @@ fn check(registry: &Registry, model: &Model) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cuguard_testing::property_config!())]
 
     #[test]
     fn a_registry_equals_a_plain_model(steps in prop::collection::vec(step(), 0..60)) {

@@ -279,7 +279,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(cuguard_testing::property_config!())]
 
         #[test]
         fn any_snapshot_can_be_read_back(

@@ -96,7 +96,7 @@ mod tests {
     use crate::tests_support::read;
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(cuguard_testing::property_config!())]
 
         #[test]
         fn any_text_can_be_read_back(text in any::<String>()) {

@@ -284,7 +284,7 @@ const GOOD: [&str; 21] = [
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cuguard_testing::property_config!())]
 
     #[test]
     fn any_text_is_taken_without_a_panic(text in "\\PC*") {

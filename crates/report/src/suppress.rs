@@ -238,7 +238,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(cuguard_testing::property_config!())]
 
         #[test]
         fn it_agrees_with_the_plainest_matcher(pattern in "[ab*]{0,8}", text in "[ab]{0,10}") {

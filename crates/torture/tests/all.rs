@@ -6,6 +6,7 @@ mod peers;
 mod pool;
 mod pools;
 mod random_programs;
+mod replay;
 mod seeds;
 mod support;
 mod threads;

@@ -400,7 +400,7 @@ fn two_devices() -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cuguard_testing::property_config!(400))]
 
     #[test]
     fn random_programs_on_two_devices(

@@ -72,6 +72,8 @@ fn alive(run: &Run, time: u64) -> State {
 }
 
 proptest! {
+    #![proptest_config(cuguard_testing::property_config!())]
+
     #[test]
     fn what_is_alive_at_any_time(steps in steps(), share in 0.0..=1.0_f64) {
         let (events, states) = play(&steps);

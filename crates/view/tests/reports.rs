@@ -315,7 +315,7 @@ fn foreign_files_are_refused_with_a_reason() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cuguard_testing::property_config!())]
 
     /// Members of any type, and any sums: read or refused, never a panic, and no byte lost.
     #[test]

@@ -184,7 +184,7 @@ fn number(name: &str, default: u64) -> u64 {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: number("PROPTEST_CASES", 24) as u32, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(cuguard_testing::property_config!(24))]
 
     #[test]
     fn no_byte_changes_and_nothing_is_lost(

@@ -125,6 +125,8 @@ fn notes_are_in_chunks_of_their_own() {
 }
 
 proptest! {
+    #![proptest_config(cuguard_testing::property_config!())]
+
     #[test]
     fn any_bytes_are_notes_or_none(bytes: Vec<u8>) {
         let mut from = Bytes::new(&bytes);

@@ -94,6 +94,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(cuguard_testing::property_config!())]
+
         #[test]
         fn random_images_do_not_panic(bytes in vec(any::<u8>(), 0..300), kind in 0_usize..4) {
             let start: &[u8] = match kind {

@@ -42,14 +42,24 @@ pub fn lines<S: std::fmt::Debug>(steps: &[S]) -> String {
         .collect()
 }
 
-/// Runs programs of up to `most` steps until `steps` are done; returns the number of programs and what they did.
+/// How to run a program that failed again.
+fn replay<T: Torture>(seed: u64, round: u64) -> String {
+    let name = T::NAME;
+    format!(
+        "{name}: seed {seed}, round {round}; again: CUGUARD_TORTURE_SEED={seed} CUGUARD_TORTURE_ROUND={round}, and the same driver"
+    )
+}
+
+/// Runs programs of up to `most` steps until `steps` are done; returns the number of programs and what they did. The variable
+/// `CUGUARD_TORTURE_ROUND` leaves out the rounds before that one.
 pub fn many<T: Torture>(steps: u64, most: usize, shrink: u32, seed: u64) -> (u64, T::Outcome) {
     let mut programs = 0;
     let mut sum = T::Outcome::default();
-    let mut round = 0_u64;
+    let mut round = number("CUGUARD_TORTURE_ROUND").unwrap_or(0);
     while T::steps(&sum) < steps {
         let config = Config {
             cases: T::CASES,
+            // A program depends on the seed and the round alone, which are printed.
             failure_persistence: None,
             max_shrink_iters: shrink,
             ..Config::default()
@@ -65,8 +75,7 @@ pub fn many<T: Torture>(steps: u64, most: usize, shrink: u32, seed: u64) -> (u64
             let done = run_quietly::<T>(&program).inspect_err(|error| {
                 // Before shrinking, which a time limit may end.
                 if is_first.replace(false) {
-                    let name = T::NAME;
-                    let line = format!("{name}: seed {seed}, round {round} failed: {error}\n");
+                    let line = format!("{}\nfailed: {error}\n", replay::<T>(seed, round));
                     let _ = std::io::stderr().write_all(line.as_bytes());
                 }
             })?;
@@ -77,7 +86,8 @@ pub fn many<T: Torture>(steps: u64, most: usize, shrink: u32, seed: u64) -> (u64
         });
         if let Err(TestError::Fail(reason, program)) = result {
             panic!(
-                "seed {seed}, round {round}: {reason}\n{}",
+                "{}\n{reason}\n{}",
+                replay::<T>(seed, round),
                 T::describe(&program)
             );
         }

@@ -60,6 +60,8 @@ mod tests {
     use super::find;
 
     proptest! {
+        #![proptest_config(cuguard_testing::property_config!())]
+
         #[test]
         fn the_newest_module_with_the_address_is_found(ranges in prop::collection::vec((0_u64..40, 0_u64..40), 0..12)) {
             let modules: Vec<Module> = (0..)
