@@ -51,8 +51,8 @@ for line in sys.stdin:
     target = message["target"]
     kind, name = target["kind"][0], target["name"]
     package = os.path.basename(os.path.dirname(message["manifest_path"]))
-    # Only an optimised command contains it.
-    if profile == "dev" and package == "audit" and kind == "cdylib":
+    # Only an optimised command contains these.
+    if profile == "dev" and package in ("audit", "libcuda-sim") and kind == "cdylib":
         for file in message["filenames"]:
             if file.endswith(".so"):
                 print("bin", os.path.basename(file), file)

@@ -1,10 +1,11 @@
-//! Builds the audit library, which the command contains: `cargo install` installs programs, and no libraries.
+//! Builds the audit library and the simulated GPU, which the command contains: `cargo install` installs programs, and no
+//! libraries.
 //!
 //! A package cannot depend on the library file of another, so this runs cargo once more, with a target folder of its own.
-//! The library is built as in a release, without debug information, and without `RUSTFLAGS` of the outer build, which may
-//! be for another purpose (sanitizers, loom). In a target without the library, or where its sources are not beside this
-//! package, the file is empty, and `cuguard run` names the reason. So it is in a build without optimisation, where the
-//! command takes the library that cargo built beside it: most of the time of a build of the tests would go into this.
+//! The libraries are built as in a release, without debug information, and without `RUSTFLAGS` of the outer build, which may
+//! be for another purpose (sanitizers, loom). In a target without them, or where their sources are not beside this
+//! package, the files are empty, and `cuguard run` names the reason. So it is in a build without optimisation, where the
+//! command takes the libraries that cargo built beside it: most of the time of a build of the tests would go into this.
 
 use std::collections::hash_map::DefaultHasher;
 use std::env;
@@ -13,30 +14,51 @@ use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The libraries: the package, its folder, the file that cargo builds, and the variable with a hash of its content.
+const LIBRARIES: [(&str, &str, &str, &str); 2] = [
+    (
+        "cuguard-audit",
+        "../audit",
+        "libcuguard_audit",
+        "CUGUARD_AUDIT_HASH",
+    ),
+    (
+        "cuguard-libcuda-sim",
+        "../libcuda-sim",
+        "libcuda_sim",
+        "CUGUARD_SIMULATION_HASH",
+    ),
+];
+
 fn main() {
     // Without any such line, cargo would run this again for every change in the package.
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-env-changed=RUSTC_WORKSPACE_WRAPPER");
     let out = PathBuf::from(variable("OUT_DIR"));
-    let library = out.join("libcuguard_audit.so");
-    let content = match (is_supported(), is_check() && library.exists()) {
-        (true, true) => fs::read(&library).unwrap_or_default(),
-        // `PROFILE` is `release` for all profiles that inherit from it.
-        (true, false) if is_check() || variable("PROFILE") != "release" => Vec::new(),
-        (true, false) => build(&out),
-        (false, _) => Vec::new(),
-    };
-    // Its time of change stays where the content is the same.
-    if fs::read(&library).ok().as_ref() != Some(&content) {
-        fs::write(&library, &content)
-            .unwrap_or_else(|error| panic!("cannot write {}: {error}", library.display()));
+    // `PROFILE` is `release` for all profiles that inherit from it.
+    let is_built = is_supported() && !is_check() && variable("PROFILE") == "release";
+    let folder = is_built.then(|| build(&out));
+    for (_, _, file, hash) in LIBRARIES {
+        let library = out.join(file).with_extension("so");
+        let content = match &folder {
+            Some(folder) => {
+                let built = folder.join(file).with_extension("so");
+                rerun_if_sources_change(&built.with_extension("d"));
+                fs::read(&built)
+                    .unwrap_or_else(|error| panic!("cannot read {}: {error}", built.display()))
+            }
+            None if is_supported() && is_check() => fs::read(&library).unwrap_or_default(),
+            None => Vec::new(),
+        };
+        // Its time of change stays where the content is the same.
+        if fs::read(&library).ok().as_ref() != Some(&content) {
+            fs::write(&library, &content)
+                .unwrap_or_else(|error| panic!("cannot write {}: {error}", library.display()));
+        }
+        let mut hasher = DefaultHasher::new();
+        content.hash(&mut hasher);
+        println!("cargo::rustc-env={hash}={:016x}", hasher.finish());
     }
-    let mut hasher = DefaultHasher::new();
-    content.hash(&mut hasher);
-    println!(
-        "cargo::rustc-env=CUGUARD_AUDIT_HASH={:016x}",
-        hasher.finish()
-    );
 }
 
 fn variable(name: &str) -> String {
@@ -48,7 +70,9 @@ fn is_supported() -> bool {
     is("CARGO_CFG_TARGET_OS", &["linux"])
         && is("CARGO_CFG_TARGET_ENV", &["gnu"])
         && is("CARGO_CFG_TARGET_ARCH", &["x86_64", "aarch64"])
-        && manifest().is_file()
+        && LIBRARIES
+            .iter()
+            .all(|(_, folder, ..)| manifest(folder).is_file())
 }
 
 /// Whether nothing is built, as with clippy or documentation of docs.rs. `cargo check` cannot be told apart.
@@ -57,25 +81,23 @@ fn is_check() -> bool {
     wrapper.to_string_lossy().contains("clippy") || env::var_os("DOCS_RS").is_some()
 }
 
-fn manifest() -> PathBuf {
-    Path::new(&variable("CARGO_MANIFEST_DIR")).join("../audit/Cargo.toml")
+fn manifest(folder: &str) -> PathBuf {
+    let package = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    package.join(folder).join("Cargo.toml")
 }
 
-/// Builds the library, and returns its content.
-fn build(out: &Path) -> Vec<u8> {
-    let (target, folder) = (variable("TARGET"), out.join("audit"));
-    let manifest = manifest();
+/// Builds the libraries, and returns the folder in which they are.
+fn build(out: &Path) -> PathBuf {
+    let (target, folder) = (variable("TARGET"), out.join("libraries"));
+    let manifest = root().join("Cargo.toml");
     let mut cargo = Command::new(variable("CARGO"));
     cargo
-        .args([
-            "build",
-            "--package",
-            "cuguard-audit",
-            "--lib",
-            "--release",
-            "--locked",
-            "--quiet",
-        ])
+        .args(["build", "--lib", "--release", "--locked", "--quiet"])
+        .args(
+            LIBRARIES
+                .iter()
+                .flat_map(|(package, ..)| ["--package", package]),
+        )
         .args(["--config", "profile.release.debug=0"])
         .args(["--config", "profile.release.strip=\"symbols\""])
         .args(["--target", &target])
@@ -84,7 +106,7 @@ fn build(out: &Path) -> Vec<u8> {
         .arg("--manifest-path")
         .arg(&manifest)
         // For the configuration of the workspace.
-        .current_dir(manifest.parent().unwrap_or(Path::new(".")))
+        .current_dir(root())
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env_remove("RUSTFLAGS")
         .env_remove("RUSTC_WORKSPACE_WRAPPER")
@@ -92,21 +114,21 @@ fn build(out: &Path) -> Vec<u8> {
     let output = cargo
         .output()
         .unwrap_or_else(|error| panic!("cannot run {cargo:?}: {error}"));
-    let built = folder.join(&target).join("release");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(
         output.status.success(),
-        "the audit library cannot be built: {cargo:?}\n{errors}"
+        "the audit library and the simulated GPU cannot be built: {cargo:?}\n{errors}"
     );
-    rerun_if_sources_change(&built.join("libcuguard_audit.d"));
-    let library = built.join("libcuguard_audit.so");
-    fs::read(&library).unwrap_or_else(|error| panic!("cannot read {}: {error}", library.display()))
+    folder.join(&target).join("release")
+}
+
+/// The folder of the workspace.
+fn root() -> PathBuf {
+    PathBuf::from(variable("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Has cargo run this again when a source of the library changes. Cargo lists them in a file like a rule of `make`.
 fn rerun_if_sources_change(list: &Path) {
-    let root = manifest();
-    let root = root.ancestors().nth(3).unwrap_or(Path::new("."));
     let text = fs::read_to_string(list)
         .unwrap_or_else(|error| panic!("cannot read {}: {error}", list.display()));
     let sources = text
@@ -130,6 +152,6 @@ fn rerun_if_sources_change(list: &Path) {
         }
     }
     for name in ["Cargo.toml", "Cargo.lock"] {
-        println!("cargo::rerun-if-changed={}", root.join(name).display());
+        println!("cargo::rerun-if-changed={}", root().join(name).display());
     }
 }

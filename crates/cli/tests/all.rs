@@ -13,6 +13,7 @@ mod report;
 mod report_files;
 mod run;
 mod run_refused;
+mod simulated;
 mod support;
 mod terminal;
 mod watch;

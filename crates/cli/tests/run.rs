@@ -206,8 +206,18 @@ fn a_process_that_is_killed_is_named() {
         lines[1].ends_with(" SIGKILL): no report: signal 9 ended it"),
         "{stderr}"
     );
-    assert_eq!(lines.len(), 2, "{stderr}");
+    assert_eq!(lines[2..], [RECORD], "{stderr}");
+    // Not who records already.
+    let file = support::audited::folder().join("killed.cgr");
+    let file = file.to_str().expect("Unicode");
+    let mut recorded = cuguard_run(&["--record", file, "--", program, "SIGKILL"]);
+    let stderr = self::stderr(&self::output(&mut recorded));
+    assert!(!stderr.contains(RECORD), "{stderr}");
 }
+
+/// What is printed where a process has no report, and nothing was to be recorded.
+const RECORD: &str =
+    "cuguard run: a recording survives that: cuguard run --record FILE … and cuguard report FILE";
 
 #[test]
 fn a_report_without_standard_error_is_printed_by_the_command() {

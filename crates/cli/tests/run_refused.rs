@@ -313,7 +313,7 @@ fn a_cache_that_cannot_be_used_is_not_used() {
     let stderr = text(&output.stderr);
     assert_eq!(output.status.code(), Some(125), "{stderr}");
     assert!(
-        stderr.starts_with("cuguard run: the audit library cannot be preloaded: in "),
+        stderr.starts_with("cuguard run: the audit library cannot be loaded into the program: in "),
         "{stderr}"
     );
     assert!(

@@ -17,6 +17,8 @@ pub(super) struct Start<'a> {
     pub(super) name: &'a OsStr,
     pub(super) arguments: &'a [OsString],
     pub(super) library: &'a Path,
+    /// The folder of the simulated GPU, if the program runs on it.
+    pub(super) simulation: Option<&'a Path>,
     pub(super) folder: &'a Path,
     pub(super) words: &'a str,
 }
@@ -72,16 +74,10 @@ fn ignore_pipe(command: &mut Command) {
 
 /// Runs the program, and returns how it ended.
 pub(super) fn run(start: &Start<'_>) -> Result<ExitStatus, Failure> {
-    let preload = env::var_os("LD_PRELOAD").filter(|old| !old.is_empty());
-    let preload = match preload {
-        Some(old) => {
-            let mut both = start.library.as_os_str().to_owned();
-            both.push(":");
-            both.push(old);
-            both
-        }
-        None => start.library.as_os_str().to_owned(),
-    };
+    let preload = before_others(start.library, "LD_PRELOAD");
+    let libraries = start
+        .simulation
+        .map(|folder| before_others(folder, "LD_LIBRARY_PATH"));
     let failed = |error| Failure::Start {
         path: start.file.to_owned(),
         error,
@@ -93,6 +89,9 @@ pub(super) fn run(start: &Start<'_>) -> Result<ExitStatus, Failure> {
             ignore_pipe(command);
         }
         command.env("LD_PRELOAD", &preload);
+        if let Some(libraries) = &libraries {
+            command.env("LD_LIBRARY_PATH", libraries);
+        }
         command.env("LEAK_REPORT", start.words);
         command.env("CUGUARD_RUN", start.folder).spawn()
     };
@@ -119,6 +118,16 @@ pub(super) fn run(start: &Start<'_>) -> Result<ExitStatus, Failure> {
     // Its number may belong to another process from now on.
     CHILD.store(-1, Ordering::SeqCst);
     child.wait().map_err(failed)
+}
+
+/// A path before those that a variable has.
+fn before_others(path: &Path, variable: &str) -> OsString {
+    let mut all = path.as_os_str().to_owned();
+    if let Some(others) = env::var_os(variable).filter(|others| !others.is_empty()) {
+        all.push(":");
+        all.push(others);
+    }
+    all
 }
 
 fn wait_without_reaping(process: c_int) {

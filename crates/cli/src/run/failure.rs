@@ -25,16 +25,19 @@ pub(super) enum Failure {
         help: &'static str,
     },
     #[error(
-        "this build of cuguard has no audit library: it is built for Linux with glibc, on x86_64 and aarch64, in a clone of the repository{}",
-        for_debug()
+        "this build of cuguard has no {what}: it is built for Linux with glibc, on x86_64 and aarch64, in a clone of the repository{}",
+        for_debug(package)
     )]
-    NoLibrary,
+    NoLibrary {
+        what: &'static str,
+        package: &'static str,
+    },
     #[error("cannot record into {}: {why}", path.display())]
     Record { path: PathBuf, why: String },
     #[error(
-        "the audit library cannot be preloaded: {why}. Set XDG_CACHE_HOME or TMPDIR to a folder of your own, on a file system that allows to execute files, without spaces and colons in its name"
+        "the {what} cannot be loaded into the program: {why}. Set XDG_CACHE_HOME or TMPDIR to a folder of your own, on a file system that allows to execute files, without spaces, colons and semicolons in its name"
     )]
-    Library { why: String },
+    Library { what: &'static str, why: String },
     #[error("cannot create a private folder in {}: {error}", path.display())]
     Folder { path: PathBuf, error: io::Error },
     #[error("{}: cannot be started: {error}", path.display())]
@@ -42,10 +45,10 @@ pub(super) enum Failure {
 }
 
 /// Builds without optimisation look for the library beside the command.
-fn for_debug() -> &'static str {
+fn for_debug(package: &str) -> String {
     match cfg!(debug_assertions) {
-        true => "; for a debug build, `cargo build -p cuguard-audit` builds it",
-        false => "",
+        true => format!("; for a debug build, `cargo build -p {package}` builds it"),
+        false => String::new(),
     }
 }
 
@@ -70,7 +73,7 @@ impl Failure {
             Self::Start { error, .. } if error.kind() == io::ErrorKind::NotFound => 127,
             Self::Start { .. } => 126,
             Self::NotAudited { .. }
-            | Self::NoLibrary
+            | Self::NoLibrary { .. }
             | Self::Library { .. }
             | Self::Folder { .. } => 125,
         }

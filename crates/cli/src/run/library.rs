@@ -1,8 +1,8 @@
-//! The audit library as a file that the loader can preload.
+//! The audit library and the simulated GPU, as files that the dynamic linker can load.
 //!
-//! The command contains it (`build.rs`), unless it is built without optimisation: then cargo has built it beside the command.
-//! It is written once to the user's cache folder, under a name with a hash of its content, so that processes which outlive
-//! the command still find it; where that is not possible, to the run's private folder.
+//! The command contains both (`build.rs`), unless it is built without optimisation: then cargo has built them beside the
+//! command. They are written once to the user's cache folder, under names with a hash of their content, so that processes which
+//! outlive the command still find them; where that is not possible, to the run's private folder.
 
 use std::borrow::Cow;
 use std::collections::hash_map::DefaultHasher;
@@ -16,45 +16,138 @@ use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
 
-const CONTAINED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libcuguard_audit.so"));
+/// A library that the command contains.
+struct Contained {
+    /// What an error calls it.
+    what: &'static str,
+    /// The package that builds it.
+    package: &'static str,
+    /// The file that cargo builds.
+    file: &'static str,
+    /// Empty in a build without optimisation.
+    content: &'static [u8],
+    hash: &'static str,
+}
 
-/// The library's content: what the command contains, or of a file.
-struct Library(Cow<'static, [u8]>);
+const AUDIT: Contained = Contained {
+    what: "audit library",
+    package: "cuguard-audit",
+    file: "libcuguard_audit.so",
+    content: include_bytes!(concat!(env!("OUT_DIR"), "/libcuguard_audit.so")),
+    hash: env!("CUGUARD_AUDIT_HASH"),
+};
 
-impl Library {
-    fn load() -> Result<Self, Failure> {
-        if !CONTAINED.is_empty() {
-            return Ok(Self(CONTAINED.into()));
+const SIMULATION: Contained = Contained {
+    what: "simulated GPU",
+    package: "cuguard-libcuda-sim",
+    file: "libcuda_sim.so",
+    content: include_bytes!(concat!(env!("OUT_DIR"), "/libcuda_sim.so")),
+    hash: env!("CUGUARD_SIMULATION_HASH"),
+};
+
+/// The name under which programs load the driver.
+const DRIVER: &str = "libcuda.so.1";
+
+/// The file of the audit library: in the cache folder, or in `run_folder`.
+pub(super) fn provide_audit(run_folder: &Path) -> Result<PathBuf, Failure> {
+    let content = AUDIT.load()?;
+    let library = Library {
+        name: format!("libcuguard_audit-{}.so", content.hash),
+        content: content.bytes,
+    };
+    library.provide(&AUDIT, run_folder, |folder| folder.to_owned())
+}
+
+/// The folder of the simulated GPU as `libcuda.so.1`, likewise.
+pub(super) fn provide_simulation(run_folder: &Path) -> Result<PathBuf, Failure> {
+    let content = SIMULATION.load()?;
+    let subfolder = format!("sim-{}", content.hash);
+    let library = Library {
+        name: DRIVER.to_owned(),
+        content: content.bytes,
+    };
+    let mut path = library.provide(&SIMULATION, run_folder, |folder| folder.join(&subfolder))?;
+    path.pop();
+    Ok(path)
+}
+
+/// The bytes of a library, and a hash of them.
+struct Content {
+    bytes: Cow<'static, [u8]>,
+    hash: Cow<'static, str>,
+}
+
+impl Contained {
+    /// What the command contains, or the file beside it.
+    fn load(&self) -> Result<Content, Failure> {
+        if !self.content.is_empty() {
+            return Ok(Content {
+                bytes: self.content.into(),
+                hash: self.hash.into(),
+            });
         }
         let program = env::current_exe().unwrap_or_default();
         let folder = program.parent().unwrap_or(Path::new("/"));
         // Cargo has it in `deps` in any case, and beside the command where it was asked for.
-        let files = ["deps", "."].map(|name| folder.join(name).join("libcuguard_audit.so"));
-        let content = files.iter().find_map(|file| fs::read(file).ok());
-        content
-            .map(|content| Self(content.into()))
-            .ok_or(Failure::NoLibrary)
-    }
-
-    /// The file's name.
-    fn name(&self) -> String {
-        if let Cow::Borrowed(_) = self.0 {
-            // Known, and takes no time.
-            return concat!("libcuguard_audit-", env!("CUGUARD_AUDIT_HASH"), ".so").to_owned();
-        }
+        let files = ["deps", "."].map(|name| folder.join(name).join(self.file));
+        let bytes = files.iter().find_map(|file| fs::read(file).ok());
+        let bytes = bytes.ok_or(Failure::NoLibrary {
+            what: self.what,
+            package: self.package,
+        })?;
         // What a linker writes of all content is at the start: its own hash, and offsets.
-        let start = &self.0[..self.0.len().min(4096)];
         let mut hasher = DefaultHasher::new();
-        (start, self.0.len()).hash(&mut hasher);
-        format!("libcuguard_audit-{:016x}.so", hasher.finish())
+        (&bytes[..bytes.len().min(4096)], bytes.len()).hash(&mut hasher);
+        Ok(Content {
+            bytes: bytes.into(),
+            hash: format!("{:016x}", hasher.finish()).into(),
+        })
+    }
+}
+
+/// A file to be written.
+struct Library {
+    name: String,
+    content: Cow<'static, [u8]>,
+}
+
+impl Library {
+    /// The file in the cache folder, or in `run_folder`; `place` is the folder within either.
+    fn provide(
+        &self,
+        contained: &Contained,
+        run_folder: &Path,
+        place: impl Fn(&Path) -> PathBuf,
+    ) -> Result<PathBuf, Failure> {
+        let in_folder_of = |parent: &Path| {
+            let private =
+                |folder: &Path| create_private(folder).map_err(|error| in_folder(folder, &error));
+            private(parent)?;
+            let folder = place(parent);
+            private(&folder)?;
+            self.in_private_folder(&folder)
+        };
+        let cached = cache_folder().and_then(|folder| in_folder_of(&folder));
+        cached.or_else(|first| {
+            in_folder_of(run_folder).map_err(|second| Failure::Library {
+                what: contained.what,
+                why: format!("{first}; {second}"),
+            })
+        })
     }
 
     /// The library in a folder that only this user can write to.
     fn in_private_folder(&self, folder: &Path) -> Result<PathBuf, String> {
-        let path = folder.join(self.name());
-        // Both separate names in `LD_PRELOAD`.
-        if path.to_str().is_none_or(|path| path.contains([' ', ':'])) {
-            return Err(format!("{} cannot be in LD_PRELOAD", path.display()));
+        let path = folder.join(&self.name);
+        // They separate names in these variables.
+        if path
+            .to_str()
+            .is_none_or(|path| path.contains([' ', ':', ';']))
+        {
+            return Err(format!(
+                "{} cannot be in LD_PRELOAD or LD_LIBRARY_PATH",
+                path.display()
+            ));
         }
         let failed = |error: io::Error| in_folder(folder, &error);
         let file = match self.existing(&path) {
@@ -74,17 +167,17 @@ impl Library {
             .ok()?;
         let info = file.metadata().ok()?;
         let is_own = info.is_file() && info.uid() == user() && info.mode() & 0o022 == 0;
-        if !is_own || info.len() != self.0.len() as u64 {
+        if !is_own || info.len() != self.content.len() as u64 {
             return None;
         }
-        let mut content = Vec::with_capacity(self.0.len());
+        let mut content = Vec::with_capacity(self.content.len());
         file.read_to_end(&mut content).ok()?;
-        (content == *self.0).then_some(file)
+        (content == *self.content).then_some(file)
     }
 
     /// Writes the file under another name first: another run must not load a part of it.
     fn write(&self, folder: &Path, path: &Path) -> io::Result<File> {
-        let own = folder.join(format!(".{}.{}", self.name(), std::process::id()));
+        let own = folder.join(format!(".{}.{}", self.name, std::process::id()));
         let _ = fs::remove_file(&own);
         let created = (|| {
             let mut options = OpenOptions::new();
@@ -94,7 +187,7 @@ impl Library {
                 .mode(0o600)
                 .custom_flags(libc::O_NOFOLLOW);
             let mut file = options.open(&own)?;
-            file.write_all(&self.0)?;
+            file.write_all(&self.content)?;
             file.set_permissions(fs::Permissions::from_mode(0o500))?;
             drop(file);
             fs::rename(&own, path)
@@ -108,21 +201,6 @@ impl Library {
             .custom_flags(libc::O_NOFOLLOW)
             .open(path)
     }
-}
-
-/// The file of the library: in the cache folder, or in `run_folder`.
-pub(super) fn provide(run_folder: &Path) -> Result<PathBuf, Failure> {
-    let library = Library::load()?;
-    let cached = cache_folder().and_then(|folder| {
-        let created = create_private(&folder).map_err(|error| in_folder(&folder, &error));
-        created.and_then(|()| library.in_private_folder(&folder))
-    });
-    cached.or_else(|first| {
-        let second = library.in_private_folder(run_folder);
-        second.map_err(|second| Failure::Library {
-            why: format!("{first}; {second}"),
-        })
-    })
 }
 
 fn in_folder(folder: &Path, error: &io::Error) -> String {
@@ -200,6 +278,13 @@ mod tests {
 
     use super::{Library, create_private};
 
+    fn library() -> Library {
+        Library {
+            name: "lib.so".to_owned(),
+            content: b"content".to_vec().into(),
+        }
+    }
+
     fn folder(name: &str) -> PathBuf {
         let name = format!("cuguard-library-{name}-{}", std::process::id());
         let folder = std::env::temp_dir().join(name);
@@ -211,7 +296,7 @@ mod tests {
     #[test]
     fn the_library_is_written_once_and_replaced_if_it_was_changed() {
         let folder = folder("written");
-        let library = Library(b"content".to_vec().into());
+        let library = library();
         let Ok(path) = library.in_private_folder(&folder) else {
             panic!("the library can be written")
         };
@@ -255,11 +340,14 @@ mod tests {
 
     #[test]
     fn names_that_separate_are_refused() {
-        for name in ["a b", "a:b"] {
+        for name in ["a b", "a:b", "a;b"] {
             let folder = folder(name);
-            let library = Library(b"content".to_vec().into());
+            let library = library();
             let error = library.in_private_folder(&folder).expect_err("a separator");
-            assert!(error.ends_with("cannot be in LD_PRELOAD"), "{error}");
+            assert!(
+                error.ends_with("cannot be in LD_PRELOAD or LD_LIBRARY_PATH"),
+                "{error}"
+            );
             fs::remove_dir_all(folder).expect("own folder");
         }
     }

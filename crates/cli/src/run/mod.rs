@@ -3,6 +3,7 @@
 //! ```text
 //!   Options ── words ──► LEAK_REPORT ─┐
 //!   library ───────────► LD_PRELOAD ──┼──► child: the program, which reports its own end
+//!   CUGUARD_DRIVER=sim ► LD_LIBRARY_PATH ─┤
 //!   run_folder ────────► CUGUARD_RUN ─┘       │
 //!       └── records of all processes ◄────────┘──► summary ──► exit code
 //! ```
@@ -118,6 +119,9 @@ Examples:
   cuguard run --record run.cgr -- python3 train.py && cuguard report run.cgr --html run.html
   cuguard run --record rank-%r.cgr --record-limit 1GiB -- torchrun train.py
 
+With CUGUARD_DRIVER=sim in the environment the program runs on the simulated GPU, which this command contains:
+programs of the CUDA driver API do, without a GPU; the CUDA runtime does not.
+
 The environment variable LEAK_REPORT has the same settings, and others:
   LEAK_REPORT=json,file=leaks-%p.json,exitcode=23,fail_on=lost+growth,python=no,level=sites,max=50
 The words of a recording are record,file=FILE,record-limit=256MiB,record-policy=last,embed-symbols.
@@ -128,7 +132,7 @@ Exit codes: the program's own, or that of --exitcode. A program that a signal en
 by the same signal, which shells show as 128 + N, unless --exitcode or --fail-on sets the exit code.
   2    wrong options, or a wrong word in LEAK_REPORT
   125  the program cannot be audited: it is static, for another architecture, set-user-ID or built with
-       a sanitizer, or the library cannot be preloaded
+       a sanitizer, or the library cannot be loaded into it
   126  the program cannot be executed
   127  the program was not found";
 
@@ -148,13 +152,21 @@ fn print(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
+/// Whether the program runs on the simulated GPU. A program with the crate selects its driver by the same variable.
+fn wants_simulation() -> bool {
+    std::env::var_os("CUGUARD_DRIVER").is_some_and(|driver| driver == "sim")
+}
+
 fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode, Failure> {
     let words = words::compose(options, environment.as_deref())?;
     let (name, arguments) = options.program.split_first().ok_or(Failure::NoProgram)?;
     let file = program::find(name)?;
     program::check(&file)?;
     let folder = run_folder::RunFolder::create()?;
-    let library = library::provide(folder.path())?;
+    let library = library::provide_audit(folder.path())?;
+    let simulation = wants_simulation()
+        .then(|| library::provide_simulation(folder.path()))
+        .transpose()?;
     words.prepare_file()?;
     words.prepare_recording()?;
     let status = child::run(&child::Start {
@@ -162,11 +174,15 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
         name,
         arguments,
         library: &library,
+        simulation: simulation.as_deref(),
         folder: folder.path(),
         words: words.text(),
     })?;
     let mut summary = summary::Summary::read(folder.path());
     summary.add_recording(words.recording());
+    if words.settings().recording_file().is_some() {
+        summary.set_recorded();
+    }
     folder.remove();
     if !words.settings().is_silent() {
         print(&summary.text(name, &status));

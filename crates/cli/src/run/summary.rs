@@ -63,6 +63,8 @@ pub(super) struct Summary {
     processes: BTreeMap<u32, Process>,
     /// The files of recordings.
     recordings: Vec<String>,
+    /// Whether the user asked for one.
+    is_recorded: bool,
     /// Reports of processes whose standard error was closed.
     kept: Vec<(String, String)>,
 }
@@ -85,6 +87,11 @@ impl Summary {
         }
         summary.kept.sort();
         summary
+    }
+
+    /// Notes that the user asked for a recording.
+    pub(super) fn set_recorded(&mut self) {
+        self.is_recorded = true;
     }
 
     /// Adds a file that exists: a program with another version of the cuguard crate inside records by itself.
@@ -251,7 +258,20 @@ impl Summary {
         if self.processes.len() > LISTED {
             let _ = writeln!(text, "  and {} more", self.processes.len() - LISTED);
         }
+        if self.silent() != 0 && !self.is_recorded && self.recordings.is_empty() {
+            text.push_str(
+                "cuguard run: a recording survives that: cuguard run --record FILE … and cuguard report FILE\n",
+            );
+        }
         text
+    }
+
+    /// How many processes ended without a report.
+    fn silent(&self) -> usize {
+        let processes = self.processes.values();
+        processes
+            .filter(|process| !process.has_all_reports() && !process.is_running)
+            .count()
     }
 
     /// The sums over all processes.
@@ -277,16 +297,13 @@ impl Summary {
                 bytes => format!("{} in {resources}", ByteSize(bytes)),
             }
         };
-        let number = |of: fn(&Process) -> bool| {
-            let processes = self.processes.values();
-            processes.filter(|process| of(process)).count()
-        };
-        let running = match number(|process| process.is_running) {
+        let running = self.processes.values();
+        let running = match running.filter(|process| process.is_running).count() {
             0 => String::new(),
             1 => "; 1 still runs".to_owned(),
             many => format!("; {many} still run"),
         };
-        let silent = number(|process| !process.has_all_reports() && !process.is_running);
+        let silent = self.silent();
         if self.reports().next().is_none() {
             return format!("{processes}, without a report{running}");
         }
@@ -375,7 +392,8 @@ mod tests {
             lines[2..],
             [
                 "  process 8 (c): still runs; its report will follow, and does not count",
-                "  process 9 (d): no report: it was killed, or crashed"
+                "  process 9 (d): no report: it was killed, or crashed",
+                "cuguard run: a recording survives that: cuguard run --record FILE … and cuguard report FILE"
             ]
         );
         assert!(super::is_running(std::process::id()));
@@ -416,7 +434,13 @@ mod tests {
             text(USE, 9),
             "cuguard run: 1 process used CUDA, without a report
   process 7 (a b): no report: signal 9 ended it
+cuguard run: a recording survives that: cuguard run --record FILE … and cuguard report FILE
 "
+        );
+        let recorded = text(&format!("{USE}recording\t7\tx.cgr\n"), 9);
+        assert!(
+            recorded.ends_with("cuguard run: recording in x.cgr\n")
+                && !recorded.contains("survives")
         );
     }
 

@@ -1,0 +1,119 @@
+//! `CUGUARD_DRIVER=sim cuguard run`: a program runs on the simulated GPU that the command contains.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::support::audited::{cuguard_run, folder, output, program, subfolder, text};
+
+/// The command as a user starts it, on a machine where the simulated GPU is not installed.
+fn simulated(arguments: &[&str]) -> Command {
+    let mut command = cuguard_run(arguments);
+    command
+        .env("CUGUARD_DRIVER", "sim")
+        .env_remove("LD_LIBRARY_PATH");
+    command
+}
+
+#[test]
+fn a_program_linked_to_the_driver_runs_on_the_simulated_gpu() {
+    let Some(program) = program() else { return };
+    let program = program.to_str().expect("Unicode");
+    let output = output(&mut simulated(&["--exitcode", "23", "--", program, "leak"]));
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(23), "{stderr}");
+    assert!(
+        stderr.starts_with("cuguard: using the simulated GPU (") && stderr.contains(": lost 1 MiB"),
+        "{stderr}"
+    );
+}
+
+#[test]
+fn other_folders_of_libraries_stay() {
+    let script = "echo $LD_LIBRARY_PATH";
+    let mut command = simulated(&["--", "sh", "-c", script]);
+    let stdout = text(&output(command.env("LD_LIBRARY_PATH", "/a:/b")).stdout);
+    let first = stdout.strip_suffix(":/a:/b\n").expect("they follow");
+    let library = fs::read(format!("{first}/libcuda.so.1")).expect("the simulated GPU is there");
+    assert!(library.starts_with(b"\x7fELF"));
+    // Nothing of it without the variable.
+    let mut command = cuguard_run(&["--", "sh", "-c", script]);
+    command
+        .env("LD_LIBRARY_PATH", "/a")
+        .env("CUGUARD_DRIVER", "real");
+    assert_eq!(text(&output(&mut command).stdout), "/a\n");
+}
+
+/// The program and the compile line of the guide.
+#[test]
+fn the_program_of_the_guide_is_compiled_without_cuda() {
+    if program().is_none() {
+        return;
+    }
+    let guide = include_str!("../../../docs/guide/any-cuda-program.md");
+    let (_, source) = guide.split_once("// t.c\n").expect("the program");
+    let (source, rest) = source.split_once("```").expect("its end");
+    let (_, rest) = rest.split_once("$ cc ").expect("the compile line");
+    let (arguments, rest) = rest.split_once('\n').expect("its end");
+    let own = subfolder("guide");
+    fs::write(own.join("t.c"), source).expect("a file can be written");
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let compiled = Command::new(compiler)
+        .args(arguments.split(' '))
+        .current_dir(&own)
+        .output()
+        .expect("there is a compiler");
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    let output = output(simulated(&["--", "./t"]).current_dir(&own));
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let (_, expected) = rest
+        .split_once("cuguard run -- ./t\n")
+        .expect("the command");
+    let printed: Vec<_> = stderr.lines().take(2).collect();
+    let expected: Vec<_> = expected.lines().take(2).collect();
+    assert_eq!(printed[0], expected[0]);
+    let after_process = |line: &str| line.split_once(" (./t): ").map(|(_, rest)| rest.to_owned());
+    assert_eq!(
+        after_process(printed[1]),
+        after_process(expected[1]),
+        "{stderr}"
+    );
+    assert!(after_process(printed[1]).is_some(), "{stderr}");
+}
+
+#[test]
+fn a_command_without_the_simulated_gpu_says_what_to_do() {
+    // A copy of the command, beside which cargo has built nothing. A release build contains all.
+    if !cfg!(debug_assertions) {
+        return;
+    }
+    let own = subfolder("alone");
+    let command = simulated(&[]);
+    let copy = own.join("cuguard");
+    fs::copy(command.get_program(), &copy).expect("it can be copied");
+    fs::copy(audit_library(&command), own.join("libcuguard_audit.so")).expect("it can be copied");
+    let mut command = Command::new(copy);
+    command
+        .args(["run", "--", "true"])
+        .env("CUGUARD_DRIVER", "sim")
+        .env("XDG_CACHE_HOME", folder().join("cache"));
+    let output = output(&mut command);
+    assert_eq!(output.status.code(), Some(125));
+    let stderr = text(&output.stderr);
+    assert!(
+        stderr.starts_with("cuguard run: this build of cuguard has no simulated GPU: ")
+            && stderr.contains("`cargo build -p cuguard-libcuda-sim`"),
+        "{stderr}"
+    );
+}
+
+/// The audit library beside the command: cargo has it in `deps`, a bundle in the same folder.
+fn audit_library(command: &Command) -> PathBuf {
+    let program = Path::new(command.get_program());
+    let folder = program.parent().expect("it is in a folder");
+    let mut files = ["deps", "."]
+        .map(|name| folder.join(name).join("libcuguard_audit.so"))
+        .into_iter();
+    files.find(|file| file.is_file()).expect("it is built")
+}
