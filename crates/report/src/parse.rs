@@ -83,6 +83,7 @@ fn parse(list: &str) -> Parsed {
         parsed.problems.extend(problem);
     }
     if parsed.record {
+        parsed.note_least_limit();
         // The file is that of the recording, wherever it stands in the list.
         let settings = &mut parsed.settings;
         settings.record = settings.file.take().or(FilePattern::of_recording().ok());
@@ -107,6 +108,20 @@ fn is_off(word: &str) -> bool {
 }
 
 impl Parsed {
+    /// A recording that starts in spite of a limit that is too small has the least one.
+    fn note_least_limit(&mut self) {
+        if self.settings.record_limit != Some(LEAST_LIMIT) {
+            return;
+        }
+        for problem in &mut self.problems {
+            if let Problem::BadValue { word, why } = problem
+                && word.starts_with("record-limit")
+            {
+                why.push_str("; the recording's limit is 1 MiB");
+            }
+        }
+    }
+
     fn apply(&mut self, word: &str) -> Result<(), Problem> {
         let (name, value) = match word.split_once('=') {
             Some((name, value)) => (name.trim_end(), Some(value.trim_start())),
@@ -190,9 +205,7 @@ impl Parsed {
                 // A wish for a small file must not become one without a limit.
                 settings.record_limit = Some(limit.max(LEAST_LIMIT));
                 if limit < LEAST_LIMIT {
-                    return Err(bad(format!(
-                        "{value:?} is not {expected}; where a recording starts nevertheless, its limit is 1 MiB"
-                    )));
+                    return Err(not_expected());
                 }
             }
             ("record-policy", _) => {

@@ -170,8 +170,13 @@ fn sizes_have_units() {
         let (settings, problems) = parse(&format!("record,record-limit={value}"));
         assert_eq!(settings.recording_options().unwrap().limit, 1 << 20);
         let expected = format!(
-            "cannot use \"record-limit={value}\": {value:?} is not a size of at least 1 MiB, in bytes, or with K, M or G: 256MiB; where a recording starts nevertheless, its limit is 1 MiB"
+            "cannot use \"record-limit={value}\": {value:?} is not a size of at least 1 MiB, in bytes, or with K, M or G: 256MiB"
         );
+        let with_limit = format!("{expected}; the recording's limit is 1 MiB");
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert_eq!(problems[0].to_string(), with_limit);
+        // Without a recording nothing is said of its limit.
+        let (_, problems) = parse(&format!("1,record-limit={value}"));
         assert_eq!(problems.len(), 1, "{problems:?}");
         assert_eq!(problems[0].to_string(), expected);
     }

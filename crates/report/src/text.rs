@@ -432,7 +432,7 @@ impl Page<'_> {
             parts.push(format!("suppressed {what}, in {groups}"));
         }
         let has_sites = snapshot.level == Level::Sites && !prepared.live.is_empty();
-        let hint = " (LEAK_REPORT=level=stacks also shows the stacks)";
+        let hint = " (LEAK_REPORT=1,level=stacks also shows the stacks)";
         let hint = words::when(has_sites, hint);
         let text = self.paint(tone, &parts.join("; "));
         self.line("");

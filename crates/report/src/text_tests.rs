@@ -102,7 +102,7 @@ escaped 5 KiB in 1 allocation of device memory, f32
   thread main, allocated 1.5 s ago
     at src/app.rs:40:9
 
-cuguard: leaked 1.00 MiB in 6 allocations and 1 stream, in 2 groups; 1 free failed (LEAK_REPORT=level=stacks also shows the stacks)";
+cuguard: leaked 1.00 MiB in 6 allocations and 1 stream, in 2 groups; 1 free failed (LEAK_REPORT=1,level=stacks also shows the stacks)";
 
 #[test]
 fn the_whole_report() {
@@ -233,7 +233,7 @@ fn rows_can_be_limited() {
         !text.contains("src/app.rs") && text.contains("… 0 of 2 groups shown; max=2 shows all"),
         "{text}"
     );
-    assert!(text.ends_with("(LEAK_REPORT=level=stacks also shows the stacks)\n"));
+    assert!(text.ends_with("(LEAK_REPORT=1,level=stacks also shows the stacks)\n"));
 }
 
 #[test]
