@@ -102,7 +102,9 @@ def build_commands(folder, options):
 
 
 def build(sample, options):
-    """Builds a sample in its folder. NVRTC finds its headers there."""
+    """Builds a sample in its folder, unless an earlier run did in the same folder of --keep. NVRTC finds its headers there."""
+    if (sample.folder / sample.name).is_file():
+        return
     for header in ["include/cooperative_groups.h", "include/cooperative_groups", "include/cccl/nv", "include/cccl/cuda"]:
         link = sample.folder / pathlib.Path(header).name
         if not link.exists():
