@@ -2,7 +2,7 @@
 //! user. The other process is a child, which is this test program.
 
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
@@ -44,7 +44,7 @@ fn an_allocation_in_another_context_has_what_a_pool_does_not_use() -> Result<()>
     Ok(())
 }
 
-/// A child with idle memory in a pool.
+/// A child with idle memory in a pool. Its folder is removed with it, unless others use it, too.
 struct Other {
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -55,11 +55,16 @@ impl Other {
     fn start(name: &str, report: Option<&str>) -> Self {
         let folder = env::temp_dir().join(format!("cuguard-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
+        Self::start_in(&folder, report)
+    }
+
+    /// With its socket in this folder.
+    fn start_in(folder: &Path, report: Option<&str>) -> Self {
         let mut command = cuguard_testing::test_command("the_other_process");
         command
             .env("CHILD", "other")
             .env("CUGUARD_DRIVER", "sim")
-            .env("XDG_RUNTIME_DIR", &folder)
+            .env("XDG_RUNTIME_DIR", folder)
             .env_remove("LEAK_REPORT")
             .envs(report.map(|words| ("LEAK_REPORT", words)));
         let pipes = command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -68,7 +73,7 @@ impl Other {
         let mut other = Self {
             child,
             stdout,
-            folder,
+            folder: folder.to_owned(),
         };
         other.wait_for("ready");
         other
@@ -104,7 +109,9 @@ impl Drop for Other {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = fs::remove_dir_all(&self.folder);
+        if self.folder.starts_with(env::temp_dir()) {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
     }
 }
 
@@ -176,6 +183,28 @@ fn a_process_without_reports_is_not_reached() {
     }
     let mut other = Other::start("processes-none", None);
     other.beside(TEST);
+    assert_eq!(other.held(), "64");
+}
+
+/// A test that is run beside this one by the same user, and checks what its pools hold, must not be disturbed.
+#[test]
+fn a_process_of_another_test_is_not_reached() {
+    const TEST: &str = "a_process_of_another_test_is_not_reached";
+    if part().is_some() {
+        runs_short(OomPolicy::new().other_processes(true));
+        return;
+    }
+    // As a child that is started without a folder of its own.
+    let folder = env::var_os("XDG_RUNTIME_DIR").unwrap_or_default();
+    let mut other = Other::start_in(Path::new(&folder), Some("1"));
+    let own = env::temp_dir().join(format!("cuguard-processes-own-{}", std::process::id()));
+    fs::create_dir_all(&own).unwrap();
+    let variables = [
+        ("CUGUARD_DRIVER", "sim"),
+        ("XDG_RUNTIME_DIR", own.to_str().unwrap()),
+    ];
+    succeeded(&child(TEST, "short", &variables));
+    fs::remove_dir_all(&own).unwrap();
     assert_eq!(other.held(), "64");
 }
 

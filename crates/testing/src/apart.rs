@@ -9,6 +9,7 @@ use std::env;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Mutex;
@@ -273,6 +274,11 @@ fn run_module(
     let folder = short_folder();
     std::fs::create_dir(&folder)?;
     let _removed = RemovedFolder(&folder);
+    // A process answers requests of others, and may be asked by tests of another module, or of another run, for the idle memory
+    // of its pools: each module has a folder of sockets of its own.
+    let runtime = short_folder();
+    std::fs::DirBuilder::new().mode(0o700).create(&runtime)?;
+    let _removed_runtime = RemovedFolder(&runtime);
     // A file, not a pipe: a process that outlives its test would keep a pipe open.
     let file = File::options()
         .read(true)
@@ -286,6 +292,7 @@ fn run_module(
         .arg("--exact")
         .args(tests)
         .env("TMPDIR", &folder)
+        .env("XDG_RUNTIME_DIR", &runtime)
         .stdout(file.try_clone()?)
         .stderr(file.try_clone()?)
         .status()?;
