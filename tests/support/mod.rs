@@ -22,6 +22,7 @@ use cuguard::driver::{self, DriverKind};
 use cuguard::sim::{self, Counters};
 use cuguard::{Context, DeviceBuffer, Event, PinnedBuffer, Result, Stream};
 use cuguard_testing::{Requirement, has_gpu, not_run, test_command};
+#[allow(unused_imports, reason = "as above")]
 pub use temporary::temporary;
 
 /// A turn at the device: tests of one file run one at a time, as they compare free memory. Child processes have a

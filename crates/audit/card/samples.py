@@ -30,10 +30,10 @@ from harness.running import absolute, run
 # The folders whose samples are for every platform; 7 is about the compiler, 8 about other platforms.
 CHAPTERS = re.compile(r"[0-6]_")
 # Packages of CMake that a sample may need and this script does not provide.
-OTHER = re.compile(r"find_package\((OpenGL|GLUT|EGL|Vulkan|FreeImage|MPI|NVSCI|X11)")
+OTHER = re.compile(r"find_package\((OpenGL|GLUT|EGL|Vulkan|FreeImage|MPI|NVSCI|X11)|\bd3d1[0-2]\b")
 # Of a target for another operating system, or of a library that is not installed with the toolkit.
 UNUSED = {"CUDA::cudart"}
-LIBRARIES = {"CUDA::cuda_driver": ["-lcuda"], "CUDA::cufft_static": ["-lcufft_static", "-lculibos"]}
+LIBRARIES = {"CUDA::cuda_driver": ["-lcuda"], "CUDA::cufft_static": ["-lcufft_static", "-lculibos"], "CUDA::cusolver": ["-lcusolver", "-lcusparse"]}
 BUILD_SECONDS = 240
 # How many lines of the program are named for each sample.
 LINES = 4
@@ -91,6 +91,8 @@ def build_commands(folder, options):
     for words in of_target(text, "target_link_libraries"):
         for name in filter(lambda word: word.startswith("CUDA::") and word not in UNUSED, words):
             libraries += LIBRARIES.get(name, ["-l" + name[len("CUDA::"):]])
+    libraries += ["-l" + name for name in re.findall(r"find_library\(\w+\s+NAMES?\s+(nv\w+)", text)]
+    nvcc += [f"-I{folder / 'inc'}"] if (folder / "inc").is_dir() else []
     for file, source in zip(re.findall(r"set\(CUDA_(?:FATBIN|PTX|CUBIN)_FILE \"\$\{CMAKE_CURRENT_BINARY_DIR\}/([^\"]+)\"", text),
                             re.findall(r"set\(CUDA_KERNEL_SOURCE \"\$\{CMAKE_CURRENT_SOURCE_DIR\}/([^\"]+)\"", text)):
         yield [*nvcc, f"-{file.rsplit('.', 1)[1]}", "-o", folder / file, folder / source]
