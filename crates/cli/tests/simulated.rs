@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::audited::{cuguard_run, folder, output, program, subfolder, text};
+use crate::support::audited::{
+    SIMULATED, compile, cuguard_run, folder, output, program, subfolder, text,
+};
 
 /// The command as a user starts it, on a machine where the simulated GPU is not installed.
 fn simulated(arguments: &[&str]) -> Command {
@@ -42,6 +44,91 @@ fn other_folders_of_libraries_stay() {
         .env("LD_LIBRARY_PATH", "/a")
         .env("CUGUARD_DRIVER", "real");
     assert_eq!(text(&output(&mut command).stdout), "/a\n");
+}
+
+/// A driver that prints. It stands for the real one.
+const OTHER_DRIVER: &str = r#"
+#include <stdio.h>
+int cuInit(unsigned flags) { (void)flags; puts("another driver"); return 0; }
+"#;
+
+/// A library of it with the driver's `DT_SONAME`. `None` without a C compiler.
+fn other_driver(folder: &Path, name: &str) -> Option<PathBuf> {
+    let flags = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
+    compile(&folder.join(name), OTHER_DRIVER, &flags)
+}
+
+/// As cudarc and numba do.
+#[test]
+fn a_program_that_opens_the_driver_as_the_linkers_library_runs_on_the_simulated_gpu() {
+    let own = subfolder("linkers-name");
+    if other_driver(&own, "libcuda.so").is_none() {
+        return;
+    }
+    let source = r#"
+#include <dlfcn.h>
+int main(void) {
+    void *one = dlopen("libcuda.so", RTLD_NOW);
+    int (*init)(unsigned) = one ? (int (*)(unsigned))dlsym(one, "cuInit") : 0;
+    if (!init || init(0)) return 2;
+    /* The same library: it is not loaded twice. */
+    return dlopen("libcuda.so.1", RTLD_NOW) == one ? 0 : 3;
+}
+"#;
+    let program = compile(&own.join("opens"), source, &[]).expect("compiled above");
+    let mut command = simulated(&["--"]);
+    let ended = output(command.arg(&program).env("LD_LIBRARY_PATH", &own));
+    let stderr = text(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "{stderr}");
+    assert_eq!(stderr.lines().next(), Some(SIMULATED), "{stderr}");
+    assert_eq!(text(&ended.stdout), "");
+}
+
+/// The loader looks into the folder of `DT_RPATH` first, and a path needs no folder.
+#[test]
+fn a_program_that_finds_another_driver_is_named() {
+    let own = subfolder("other-driver");
+    let Some(driver) = other_driver(&own, "libcuda.so.1") else {
+        return;
+    };
+    let flags = [
+        "-Wl,--disable-new-dtags,-rpath",
+        &format!("-Wl,{}", own.display()),
+    ];
+    let linked = "int cuInit(unsigned); int main(void) { return cuInit(0); }";
+    let linked = compile(&own.join("linked"), linked, &flags).expect("compiled above");
+    let opens = format!(
+        "#include <dlfcn.h>
+int main(void) {{
+    void *driver = dlopen(\"{}\", RTLD_NOW);
+    return ((int (*)(unsigned))dlsym(driver, \"cuInit\"))(0);
+}}",
+        driver.display()
+    );
+    let opens = compile(&own.join("opens"), &opens, &[]).expect("compiled above");
+    for program in [linked, opens] {
+        for report in ["1", "0"] {
+            let mut command = simulated(&["--"]);
+            let ended = output(command.arg(&program).env("LEAK_REPORT", report));
+            let stderr = text(&ended.stderr);
+            assert_eq!(text(&ended.stdout), "another driver\n", "{stderr}");
+            assert_eq!(ended.status.code(), Some(125), "{stderr}");
+            let line = format!(
+                " runs on {} and not on the simulated GPU, which CUGUARD_DRIVER=sim selects. ",
+                driver.display()
+            );
+            assert!(stderr.contains(&line), "{stderr}");
+            assert!(
+                stderr.ends_with(" and not on the simulated GPU (CUGUARD_DRIVER=sim)\n"),
+                "{stderr}"
+            );
+        }
+        // Without the variable it is the driver that the program is for.
+        let ended = output(cuguard_run(&["--"]).arg(&program));
+        let stderr = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(0), "{stderr}");
+        assert!(!stderr.contains("simulated GPU"), "{stderr}");
+    }
 }
 
 /// The program and the compile line of the guide.

@@ -9,6 +9,7 @@
 //! | `crate` | process: the cuguard crate in it uses the driver, and makes a report of its own |
 //! | `leak` | process: the cuguard crate in it has reported a leak. The crate writes it |
 //! | `use` | process, command line: the process has used the driver |
+//! | `driver` | process, file: the process uses this driver, and not the simulated GPU, as it should |
 //! | `none` | process: nothing was recorded in it, and the report is that of the cuguard crate: its `use` does not count |
 //! | `recording` | process, file: what the process allocates and frees is recorded there. The cuguard crate writes it, too, with `crate` before it |
 //! | `end` | process, reason, lost bytes and count, reachable bytes and count, bytes and count destroyed with their context, number of growing call sites, number of refused allocations, sum in words |
@@ -25,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cuguard_report::phrase::short_command;
 
 use super::{Made, Reason, start};
-use crate::report;
+use crate::{real, report};
 
 fn append(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
@@ -98,8 +99,15 @@ pub(super) fn note_none() {
 
 /// Records that the process uses the driver.
 pub(super) fn note_use() {
-    if start::start().run_folder.is_some() {
-        record(&["use", &start::process().to_string(), &command()]);
+    if start::start().run_folder.is_none() {
+        return;
+    }
+    let process = start::process().to_string();
+    record(&["use", &process, &command()]);
+    // Whether it is the simulated GPU is known once it is found.
+    real::driver();
+    if let Some(path) = real::other_driver() {
+        record(&["driver", &process, &plain(&path.to_string_lossy(), 4096)]);
     }
 }
 

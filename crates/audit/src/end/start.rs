@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use super::{Reason, finish, forked, functions, run_folder, state};
 use crate::search::{Caller, Entered, entry_point};
-use crate::stderr;
+use crate::{real, stderr};
 
 /// What the process had when it started. The program may change its environment, its folder and its descriptors.
 #[derive(Debug, Default)]
@@ -94,6 +94,9 @@ fn construct() {
         run_folder: variable(c"CUGUARD_RUN").map(PathBuf::from),
         limit,
     });
+    if let Some(folder) = variable(c"CUGUARD_RUN_SIMULATION") {
+        real::expect_simulation(folder);
+    }
     stderr::note_first();
     functions::resolve();
     run_folder::note_start();

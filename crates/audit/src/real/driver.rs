@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use super::elf::{Module, find_module};
 use super::keep::{keep, keep_soon};
+use super::simulation;
 
 /// The name under which programs load the driver.
 const SONAME: &[u8] = b"libcuda.so.1";
@@ -52,6 +53,7 @@ fn find(may_wait: bool) -> Option<&'static Driver> {
     }
     // Before its first call: what it allocates is left out of the search.
     crate::heap::driver_loaded();
+    simulation::check(&module);
     Some(DRIVER.get_or_init(|| Driver {
         module,
         attached: None,
@@ -76,8 +78,9 @@ pub(crate) fn attach(functions: HashMap<&'static [u8], usize>) -> bool {
     }
     crate::heap::driver_loaded();
     // A library that is the driver exports its functions; a module that the crate is a part of does not.
-    if module.function(b"cuInit").is_none() {
-        crate::heap::driver_is_in_program();
+    match is_driver(&module) {
+        true => simulation::check(&module),
+        false => crate::heap::driver_is_in_program(),
     }
     let driver = DRIVER.get_or_init(|| Driver {
         module,

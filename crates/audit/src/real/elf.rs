@@ -60,6 +60,13 @@ impl Module {
         (self.start..self.end).contains(&address)
     }
 
+    /// Whether it defines a symbol.
+    pub(crate) fn defines(&self, name: &[u8]) -> bool {
+        self.tables
+            .find(name, |symbol, _| symbol.st_value != 0)
+            .is_some()
+    }
+
     /// The address of a function that it defines, in the default version.
     pub(crate) fn function(&self, name: &[u8]) -> Option<*const c_void> {
         let is_function = |symbol: &Elf64_Sym, is_default: bool| {
@@ -94,8 +101,10 @@ mod tests {
             let found = libc.function(name.to_bytes());
             assert_eq!(found, Some(expected.cast_const()), "{name:?}");
             assert!(libc.contains(expected as usize), "{name:?}");
+            assert!(libc.defines(name.to_bytes()), "{name:?}");
         }
         // Data, and names that it has not.
+        assert!(libc.defines(b"environ") && !libc.defines(b"cuInit"));
         for name in ["environ", "cuInit", "getpi", "getpidd", ""] {
             assert_eq!(libc.function(name.as_bytes()), None, "{name:?}");
         }

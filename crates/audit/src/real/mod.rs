@@ -19,8 +19,10 @@ mod elf;
 mod keep;
 mod linker;
 pub(crate) mod queries;
+mod simulation;
 
 pub(crate) use driver::{Driver, attach, driver, open_driver};
 pub(crate) use elf::{Module, find_module};
 pub(crate) use keep::keep_soon;
 pub(crate) use linker::{call_dlsym, dlsym};
+pub(crate) use simulation::{expect_simulation, other_driver};

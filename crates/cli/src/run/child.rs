@@ -92,6 +92,11 @@ pub(super) fn run(start: &Start<'_>) -> Result<ExitStatus, Failure> {
         if let Some(libraries) = &libraries {
             command.env("LD_LIBRARY_PATH", libraries);
         }
+        // By this the audit library knows that another driver is a mistake. One of an outer `cuguard run` does not count.
+        match start.simulation {
+            Some(folder) => command.env("CUGUARD_RUN_SIMULATION", folder),
+            None => command.env_remove("CUGUARD_RUN_SIMULATION"),
+        };
         command.env("LEAK_REPORT", start.words);
         command.env("CUGUARD_RUN", start.folder).spawn()
     };

@@ -3,6 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+/// The exit code where the program cannot be audited.
+pub(super) const NOT_AUDITED: u8 = 125;
+
 /// Why the program is not run.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
@@ -75,7 +78,7 @@ impl Failure {
             Self::NotAudited { .. }
             | Self::NoLibrary { .. }
             | Self::Library { .. }
-            | Self::Folder { .. } => 125,
+            | Self::Folder { .. } => NOT_AUDITED,
         }
     }
 }

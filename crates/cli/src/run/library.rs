@@ -5,13 +5,13 @@
 //! outlive the command still find them; where that is not possible, to the run's private folder.
 
 use std::borrow::Cow;
-use std::collections::hash_map::DefaultHasher;
+use std::collections::hash_map::{DefaultHasher, RandomState};
 use std::env;
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use super::failure::Failure;
@@ -48,23 +48,28 @@ const SIMULATION: Contained = Contained {
 /// The name under which programs load the driver.
 const DRIVER: &str = "libcuda.so.1";
 
+/// The name of CUDA's stub for linkers, which some programs open first (cudarc, numba).
+const DRIVER_OF_LINKERS: &str = "libcuda.so";
+
 /// The file of the audit library: in the cache folder, or in `run_folder`.
 pub(super) fn provide_audit(run_folder: &Path) -> Result<PathBuf, Failure> {
     let content = AUDIT.load()?;
     let library = Library {
         name: format!("libcuguard_audit-{}.so", content.hash),
         content: content.bytes,
+        link: None,
     };
     library.provide(&AUDIT, run_folder, |folder| folder.to_owned())
 }
 
-/// The folder of the simulated GPU as `libcuda.so.1`, likewise.
+/// The folder of the simulated GPU as `libcuda.so.1` and `libcuda.so`, likewise.
 pub(super) fn provide_simulation(run_folder: &Path) -> Result<PathBuf, Failure> {
     let content = SIMULATION.load()?;
     let subfolder = format!("sim-{}", content.hash);
     let library = Library {
         name: DRIVER.to_owned(),
         content: content.bytes,
+        link: Some(DRIVER_OF_LINKERS),
     };
     let mut path = library.provide(&SIMULATION, run_folder, |folder| folder.join(&subfolder))?;
     path.pop();
@@ -109,6 +114,8 @@ impl Contained {
 struct Library {
     name: String,
     content: Cow<'static, [u8]>,
+    /// Another name of the file, in the same folder. A link: the dynamic linker loads a file once, and a copy of it twice.
+    link: Option<&'static str>,
 }
 
 impl Library {
@@ -152,9 +159,17 @@ impl Library {
         let failed = |error: io::Error| in_folder(folder, &error);
         let file = match self.existing(&path) {
             Some(file) => file,
-            None => self.write(folder, &path).map_err(failed)?,
+            None => {
+                self.write(&path).map_err(failed)?;
+                // Another run may have replaced it meanwhile, by the same.
+                let file = self.existing(&path);
+                file.ok_or_else(|| failed(io::Error::other("another process replaces the file")))?
+            }
         };
         check_executable(&file).map_err(failed)?;
+        if let Some(link) = self.link {
+            self.provide_link(&folder.join(link)).map_err(failed)?;
+        }
         Ok(path)
     }
 
@@ -175,32 +190,55 @@ impl Library {
         (content == *self.content).then_some(file)
     }
 
-    /// Writes the file under another name first: another run must not load a part of it.
-    fn write(&self, folder: &Path, path: &Path) -> io::Result<File> {
-        let own = folder.join(format!(".{}.{}", self.name, std::process::id()));
-        let _ = fs::remove_file(&own);
-        let created = (|| {
-            let mut options = OpenOptions::new();
-            options
-                .write(true)
-                .create_new(true)
-                .mode(0o600)
-                .custom_flags(libc::O_NOFOLLOW);
-            let mut file = options.open(&own)?;
+    /// Writes the file.
+    fn write(&self, path: &Path) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW);
+        let create = |own: &Path| options.open(own);
+        replace(path, create, |mut file| {
             file.write_all(&self.content)?;
-            file.set_permissions(fs::Permissions::from_mode(0o500))?;
-            drop(file);
-            fs::rename(&own, path)
-        })();
-        if created.is_err() {
-            let _ = fs::remove_file(&own);
-        }
-        created?;
-        OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(path)
+            file.set_permissions(fs::Permissions::from_mode(0o500))
+        })
     }
+
+    /// The other name of the file.
+    fn provide_link(&self, path: &Path) -> io::Result<()> {
+        let is_link = |target: PathBuf| target == Path::new(&self.name);
+        if fs::read_link(path).is_ok_and(is_link) {
+            return Ok(());
+        }
+        replace(path, |own| symlink(&self.name, own), Ok)
+    }
+}
+
+/// Creates a file under another name, completes it, and renames it: another run must not load a part of it. `create` must fail if
+/// the name exists.
+fn replace<T>(
+    path: &Path,
+    create: impl Fn(&Path) -> io::Result<T>,
+    complete: impl FnOnce(T) -> io::Result<()>,
+) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let mut tries = 0;
+    let (own, created) = loop {
+        // Processes of two containers may have the same number.
+        let random = RandomState::new().hash_one(tries);
+        let own = path.with_file_name(format!(".{name}.{}-{random:016x}", std::process::id()));
+        match create(&own) {
+            Ok(created) => break (own, created),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < 100 => tries += 1,
+            Err(error) => return Err(error),
+        }
+    };
+    let replaced = complete(created).and_then(|()| fs::rename(&own, path));
+    if replaced.is_err() {
+        let _ = fs::remove_file(&own);
+    }
+    replaced
 }
 
 fn in_folder(folder: &Path, error: &io::Error) -> String {
@@ -282,6 +320,7 @@ mod tests {
         Library {
             name: "lib.so".to_owned(),
             content: b"content".to_vec().into(),
+            link: None,
         }
     }
 

@@ -132,7 +132,8 @@ Exit codes: the program's own, or that of --exitcode. A program that a signal en
 by the same signal, which shells show as 128 + N, unless --exitcode or --fail-on sets the exit code.
   2    wrong options, or a wrong word in LEAK_REPORT
   125  the program cannot be audited: it is static, for another architecture, set-user-ID or built with
-       a sanitizer, or the library cannot be loaded into it
+       a sanitizer, or the library cannot be loaded into it. Or a process ran on another driver than the
+       simulated GPU, with CUGUARD_DRIVER=sim
   126  the program cannot be executed
   127  the program was not found";
 
@@ -186,6 +187,11 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
     folder.remove();
     if !words.settings().is_silent() {
         print(&summary.text(name, &status));
+    }
+    if summary.has_other_driver() {
+        // Also where reports are off: nothing of this run is what the user asked for.
+        print(&summary.text_of_drivers());
+        return Ok(ExitCode::from(failure::NOT_AUDITED));
     }
     let found = summary.finds(words.settings().wanted_fail_on());
     Ok(match words.settings().wanted_exit_code() {

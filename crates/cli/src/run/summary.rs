@@ -63,6 +63,8 @@ pub(super) struct Summary {
     processes: BTreeMap<u32, Process>,
     /// The files of recordings.
     recordings: Vec<String>,
+    /// Processes that used another driver than the simulated GPU, though the user asked for that, with the driver's file.
+    other_drivers: Vec<(String, String)>,
     /// Whether the user asked for one.
     is_recorded: bool,
     /// Reports of processes whose standard error was closed.
@@ -117,6 +119,10 @@ impl Summary {
                 ["crate", _] => summary.has_crate = true,
                 ["leak", _] => summary.crate_leaks = true,
                 ["none", process] => summary.forget_use(process),
+                ["driver", process, file] => {
+                    let driver = (process.to_owned(), file.to_owned());
+                    summary.other_drivers.push(driver);
+                }
                 ["recording", _, file] => summary.note_recording(file.to_owned()),
                 ["use", process, command] => {
                     if let Some(process) = summary.process(process) {
@@ -190,10 +196,27 @@ impl Summary {
         })
     }
 
+    /// Whether a process used another driver than the simulated GPU, though the user asked for that.
+    pub(super) fn has_other_driver(&self) -> bool {
+        !self.other_drivers.is_empty()
+    }
+
     /// What the command prints after the reports. Nothing, if there was one process that used CUDA, and it has a report and no
     /// recording.
     pub(super) fn text(&self, program: &OsStr, status: &ExitStatus) -> String {
         self.text_of_processes(program, status) + &self.text_of_recordings()
+    }
+
+    /// Which processes ran on another driver than the simulated GPU.
+    pub(super) fn text_of_drivers(&self) -> String {
+        let mut text = String::new();
+        for (process, file) in self.other_drivers.iter().take(LISTED) {
+            let _ = writeln!(
+                text,
+                "cuguard run: process {process} ran on {file} and not on the simulated GPU (CUGUARD_DRIVER=sim)"
+            );
+        }
+        text
     }
 
     /// The files of recordings.
@@ -449,6 +472,17 @@ cuguard run: a recording survives that: cuguard run --record FILE … and cuguar
         let line = "cuguard run: the audit library was not loaded into \"program\": nothing was recorded\n";
         assert_eq!(text("", 0), line);
         assert_eq!(text("torn", 0), line);
+    }
+
+    #[test]
+    fn another_driver_than_the_simulated_gpu_is_named() {
+        let summary = Summary::parse(&format!("{USE}driver\t7\t/x/libcuda.so.1\n{END}"));
+        assert!(summary.has_other_driver());
+        assert_eq!(
+            summary.text_of_drivers(),
+            "cuguard run: process 7 ran on /x/libcuda.so.1 and not on the simulated GPU (CUGUARD_DRIVER=sim)\n"
+        );
+        assert!(!Summary::parse(USE).has_other_driver());
     }
 
     #[test]
