@@ -19,6 +19,8 @@ cases! {"graph_memory":
     what_such_graphs_do_not_support,
     usage,
     high_water_marks,
+    launches_that_do_not_fit,
+    an_upload_that_does_not_fit,
 }
 
 /// An allocation of device memory.
@@ -330,4 +332,66 @@ fn high_water_marks(c: &Case) {
     c.invalid("into null", result);
     let result = cuDeviceGetGraphMemAttribute(99, 0, into);
     c.expect("no device", result, Code::INVALID_DEVICE);
+}
+
+/// A launch that does not fit reserves the chunks that do, and the process has lost them: nothing releases them, and no
+/// launch uses them.
+fn launches_that_do_not_fit(c: &Case) {
+    primary(c);
+    let (stream, graph) = (independent(c), graph(c));
+    let (node, address) = allocate(c, graph, 256 * MIB);
+    c.ok("free", add_free(graph, address, &[node]));
+    let exec = instantiate(c, graph);
+    let data = leave(c, 144 * MIB);
+    c.expect("launch", cuGraphLaunch(exec, stream), Code::OUT_OF_MEMORY);
+    wait_for(c, stream);
+    stuck(c, "128 MiB are reserved and not used");
+    c.expect("again", cuGraphLaunch(exec, stream), Code::OUT_OF_MEMORY);
+    stuck(c, "there is no chunk left");
+    let mut block = 0;
+    let result = cuMemAlloc_v2(&mut block, 64 * MIB);
+    c.expect("allocate 64 MiB", result, Code::OUT_OF_MEMORY);
+    c.ok("trim", cuDeviceGraphMemTrim(0));
+    stuck(c, "after a trim");
+    free(c, data);
+    run(c, exec, stream);
+    c.same("a launch that fits", usage_now(c), [256, 384]);
+    c.ok("trim", cuDeviceGraphMemTrim(0));
+    stuck(c, "trimmed");
+    c.ok("destroy the instance", cuGraphExecDestroy(exec));
+    c.ok("destroy the graph", cuGraphDestroy(graph));
+    c.ok("destroy the stream", cuStreamDestroy_v2(stream));
+    synchronize(c);
+    c.ok("trim", cuDeviceGraphMemTrim(0));
+    stuck(c, "at the end");
+}
+
+/// The same without a launch.
+fn an_upload_that_does_not_fit(c: &Case) {
+    primary(c);
+    let (stream, graph) = (independent(c), graph(c));
+    let (node, address) = allocate(c, graph, 256 * MIB);
+    c.ok("free", add_free(graph, address, &[node]));
+    let exec = instantiate(c, graph);
+    let data = leave(c, 144 * MIB);
+    c.expect("upload", cuGraphUpload(exec, stream), Code::OUT_OF_MEMORY);
+    stuck(c, "128 MiB are reserved and not used");
+    free(c, data);
+    c.ok("trim", cuDeviceGraphMemTrim(0));
+    stuck(c, "trimmed");
+}
+
+/// Allocates all but that much, which is no multiple of what graphs reserve at a time.
+fn leave(c: &Case, bytes: usize) -> CUdeviceptr {
+    alloc(c, (free_bytes(c) - bytes) & !(2 * MIB - 1))
+}
+
+/// What graphs use and have reserved, in MiB.
+fn usage_now(c: &Case) -> [u64; 2] {
+    let [used, _, reserved, _] = attributes(c);
+    [used, reserved]
+}
+
+fn stuck(c: &Case, when: &str) {
+    c.same(when, usage_now(c), [0, 128]);
 }

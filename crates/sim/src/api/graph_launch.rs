@@ -146,12 +146,15 @@ pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> DriverResult {
     Ok(())
 }
 
-/// The simulated device needs no upload.
+/// Reserves the memory of a launch; the simulated device needs no more.
 pub unsafe fn cuGraphUpload(exec: CUgraphExec, stream: CUstream) -> DriverResult {
     let mut state = lock();
-    state.exec(exec)?;
+    let exec = state.exec(exec)?;
     let stream = state.stream(stream)?;
-    state.check_not_capturing(stream)
+    state.check_not_capturing(stream)?;
+    let steps = state.graphs.execs[&exec].steps.clone();
+    let left = check_memory(&state, &steps)?;
+    state.reserve_graph_memory(&steps, &left)
 }
 
 pub unsafe fn cuGraphLaunch(exec: CUgraphExec, stream: CUstream) -> DriverResult {

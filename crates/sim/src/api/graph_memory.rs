@@ -176,9 +176,8 @@ pub unsafe fn cuDeviceGetGraphMemAttribute(
     let usage = state.device(state.check_device(device)?).graph_memory;
     let number = match attribute {
         // Like a real driver, counts memory as used until it is trimmed.
-        graph_mem_attribute::USED_MEM_CURRENT | graph_mem_attribute::RESERVED_MEM_CURRENT => {
-            usage.reserved
-        }
+        graph_mem_attribute::USED_MEM_CURRENT => usage.used,
+        graph_mem_attribute::RESERVED_MEM_CURRENT => usage.reserved(),
         graph_mem_attribute::USED_MEM_HIGH => usage.used_high,
         graph_mem_attribute::RESERVED_MEM_HIGH => usage.reserved_high,
         _ => return Err(CUresult::INVALID_VALUE),
@@ -199,8 +198,8 @@ pub unsafe fn cuDeviceSetGraphMemAttribute(
     valid(unsafe { read(value.cast::<u64>()) }? == 0)?;
     let usage: &mut GraphUsage = &mut state.device_mut(device).graph_memory;
     match attribute {
-        graph_mem_attribute::USED_MEM_HIGH => usage.used_high = usage.reserved,
-        graph_mem_attribute::RESERVED_MEM_HIGH => usage.reserved_high = usage.reserved,
+        graph_mem_attribute::USED_MEM_HIGH => usage.used_high = usage.used,
+        graph_mem_attribute::RESERVED_MEM_HIGH => usage.reserved_high = usage.reserved(),
         _ => return Err(CUresult::INVALID_VALUE),
     }
     Ok(())

@@ -21,9 +21,23 @@ pub(crate) struct GraphUsage {
     /// In blocks, what is allocated now.
     allocated: u64,
     /// In chunks, and with what is kept for the next launch. A real driver reports this as used, too.
-    pub(crate) reserved: u64,
+    pub(crate) used: u64,
+    /// In chunks: what launches reserved that were refused. No launch uses it, and it stays reserved until the process ends.
+    /// (The conformance suite tests that.)
+    stuck: u64,
     pub(crate) used_high: u64,
     pub(crate) reserved_high: u64,
+}
+
+impl GraphUsage {
+    pub(crate) const fn reserved(&self) -> u64 {
+        self.used + self.stuck
+    }
+
+    fn note_peak(&mut self) {
+        self.used_high = self.used_high.max(self.used);
+        self.reserved_high = self.reserved_high.max(self.reserved());
+    }
 }
 
 /// An address that a node allocates at.
@@ -156,16 +170,22 @@ impl DriverState {
         Ok(())
     }
 
-    /// Reserves as many chunks of a device as `needed` bytes take.
+    /// Reserves as many chunks of a device as `needed` bytes take. Where they do not fit, those that do stay reserved.
     fn grow_graph_memory(&mut self, device: u32, needed: u64) -> DriverResult {
-        let reserved = self.device(device).graph_memory.reserved;
-        let missing = needed.next_multiple_of(CHUNK).saturating_sub(reserved);
-        self.reserve_pages(device, missing)?;
-        let usage = &mut self.device_mut(device).graph_memory;
-        usage.reserved += missing;
-        usage.used_high = usage.used_high.max(usage.reserved);
-        usage.reserved_high = usage.reserved_high.max(usage.reserved);
-        Ok(())
+        let used = self.device(device).graph_memory.used;
+        let missing = needed.next_multiple_of(CHUNK).saturating_sub(used);
+        let grown = self.reserve_pages(device, missing);
+        let device = self.device_mut(device);
+        if grown.is_ok() {
+            device.graph_memory.used += missing;
+        } else {
+            let chunks = device.memory.free() / CHUNK * CHUNK;
+            if device.memory.reserve(chunks) {
+                device.graph_memory.stuck += chunks;
+            }
+        }
+        device.graph_memory.note_peak();
+        grown
     }
 
     /// Memory of a graph on a device is freed. What it occupied stays reserved for the next launch.
@@ -179,8 +199,8 @@ impl DriverState {
     pub(crate) fn trim_graph_memory(&mut self, device: u32) {
         let device = self.device_mut(device);
         let usage = &mut device.graph_memory;
-        let unused = usage.reserved - usage.allocated.next_multiple_of(CHUNK);
-        usage.reserved -= unused;
+        let unused = usage.used - usage.allocated.next_multiple_of(CHUNK);
+        usage.used -= unused;
         device.memory.release(unused);
     }
 }
@@ -192,8 +212,26 @@ pub(crate) fn allocations(steps: &[Step]) -> impl Iterator<Item = u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::config::Config;
     use crate::state::start::new_state;
+
+    #[test]
+    fn what_a_refused_launch_reserved_stays_reserved() {
+        let config = Config::new().memory(1 << 30);
+        let mut state = new_state(config, &[0]).unwrap();
+        let free = |state: &DriverState| state.device(0).memory.free();
+        let all = free(&state);
+        assert!(state.grow_graph_memory(0, all + 1).is_err());
+        let left = free(&state);
+        assert!(left < CHUNK, "{left}");
+        state.trim_graph_memory(0);
+        assert_eq!((free(&state), state.device(0).graph_memory.used), (left, 0));
+        assert!(state.grow_graph_memory(0, 1).is_err());
+        let usage = state.device(0).graph_memory;
+        assert_eq!(usage.reserved(), all / CHUNK * CHUNK);
+        assert_eq!((usage.used_high, usage.reserved_high), (0, usage.reserved()));
+    }
 
     #[test]
     fn what_cannot_be_submitted_is_not_counted() {
