@@ -12,7 +12,8 @@ use crate::run::Frame;
 /// A group of what was alive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
-    /// Its name, as the program has it: with any characters. Of a call site the innermost function of the program.
+    /// Its name, as the program has it: with any characters. Of a call site the innermost function of the program
+    /// that is no [allocation helper](crate::Run::naming_frames).
     pub name: String,
     /// All of it. Bytes are those of memory.
     pub amount: Amount,

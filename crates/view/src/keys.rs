@@ -1,5 +1,6 @@
 //! The group of each allocation.
 
+use std::cell::OnceCell;
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -8,6 +9,7 @@ use cuguard_report::phrase::stream;
 
 use crate::by::By;
 use crate::look::{Frames, UNKNOWN};
+use crate::naming::SiteNames;
 use crate::run::{Allocation, CallSite, Run};
 use crate::words;
 
@@ -16,6 +18,7 @@ use crate::words;
 pub(crate) struct Keys<'r> {
     run: &'r Run,
     by: By,
+    names: OnceCell<SiteNames<'r>>,
     /// For stack traces, functions and libraries by call site, for labels and threads by name: the first index with an equal one.
     first: Vec<u32>,
 }
@@ -23,17 +26,26 @@ pub(crate) struct Keys<'r> {
 impl<'r> Keys<'r> {
     /// Of call sites by stack trace, those whose shown frames are equal are one: they would look the same.
     pub(crate) fn new(run: &'r Run, by: By, frames: Frames) -> Self {
+        let names = OnceCell::new();
         let first = match by {
             By::Stack => first(run.sites.iter().map(|site| {
                 let shown: Vec<_> = site.shown(frames).collect();
                 (&site.type_name, shown)
             })),
-            By::Function => first(run.sites.iter().map(function)),
+            By::Function => {
+                let names = names.get_or_init(|| SiteNames::of(run));
+                first((0..run.sites.len()).map(|site| function(names, site as u64)))
+            }
             By::Library => first(run.sites.iter().map(CallSite::library)),
             By::Label | By::Thread => first(run.names.iter().map(String::as_str)),
             By::Stream | By::Size | By::Kind => Vec::new(),
         };
-        Self { run, by, first }
+        Self {
+            run,
+            by,
+            names,
+            first,
+        }
     }
 
     pub(crate) fn of(&self, allocation: &Allocation) -> u64 {
@@ -63,7 +75,10 @@ impl<'r> Keys<'r> {
             None => otherwise.to_owned(),
         };
         match self.by {
-            By::Stack | By::Function => named(site().map_or("", function), UNKNOWN),
+            By::Stack | By::Function => {
+                let names = self.names.get_or_init(|| SiteNames::of(self.run));
+                named(function(names, key), UNKNOWN)
+            }
             By::Library => named(site().map_or("", CallSite::library), "unknown library"),
             By::Label => name("no label"),
             By::Thread => name("unnamed thread"),
@@ -79,8 +94,9 @@ impl<'r> Keys<'r> {
     }
 }
 
-fn function(site: &CallSite) -> &str {
-    site.origin().map_or("", |frame| frame.function.as_str())
+fn function<'r>(names: &SiteNames<'r>, site: u64) -> &'r str {
+    let frame = u32::try_from(site).ok().and_then(|site| names.frame(site));
+    frame.map_or("", |frame| frame.function.as_str())
 }
 
 fn first<N: Eq + Hash>(names: impl Iterator<Item = N>) -> Vec<u32> {

@@ -25,6 +25,7 @@ mod keys;
 mod load;
 mod look;
 mod moment;
+mod naming;
 mod output;
 pub mod page;
 mod ranks;

@@ -18,14 +18,14 @@ impl CallSite {
     /// assert_eq!(site.shown(Frames::All).count(), 2);
     /// ```
     pub fn shown(&self, frames: Frames) -> impl DoubleEndedIterator<Item = &Frame> {
-        let all = frames == Frames::All || !self.frames.iter().any(|frame| frame.in_app);
-        self.frames.iter().filter(move |frame| all || frame.in_app)
+        let is_shown = self.is_shown(frames);
+        self.frames.iter().filter(move |frame| is_shown(frame))
     }
 
-    /// The frame that the call site is named after: the innermost of the program.
-    #[must_use]
-    pub fn origin(&self) -> Option<&Frame> {
-        self.shown(Frames::Program).next()
+    /// Whether a frame of it is shown.
+    pub(crate) fn is_shown(&self, frames: Frames) -> impl Fn(&Frame) -> bool + use<> {
+        let all = frames == Frames::All || !self.frames.iter().any(|frame| frame.in_app);
+        move |frame| all || frame.in_app
     }
 
     /// The library that the memory is counted for: that of the innermost frame outside of the driver and the CUDA runtime,

@@ -11,6 +11,7 @@ use crate::by::By;
 use crate::group::{Group, group};
 use crate::look::UNKNOWN;
 use crate::look::{Frames, Look};
+use crate::naming::SiteNames;
 use crate::run::{CallSite, Mark, MarkKind, Origin, Run};
 use crate::stack_text::{columns, stack};
 use crate::summary::Overview;
@@ -99,6 +100,7 @@ fn moment(page: &mut String, overview: &Overview<'_>, look: Look) {
     };
     let _ = writeln!(page, "\n{verb} {}: {alive}", overview.moment.words());
     let groups = group(&overview.moment, look.by, look.frames);
+    let names = SiteNames::of(run);
     let shown = look.top.unwrap_or(groups.len()).min(groups.len());
     for group in &groups[..shown] {
         page.push('\n');
@@ -107,7 +109,7 @@ fn moment(page: &mut String, overview: &Overview<'_>, look: Look) {
                 let share = share(overview, group);
                 stack_group(page, run, group, &share, look.frames);
             }
-            _ => named_group(page, overview, group, look.by),
+            _ => named_group(page, overview, &names, group, look.by),
         }
     }
     if shown < groups.len() {
@@ -321,7 +323,13 @@ fn name(run: &Run, index: u32) -> &str {
 }
 
 /// A group that is no call site: its name, and its largest call sites.
-fn named_group(page: &mut String, overview: &Overview<'_>, group: &Group, by: By) {
+fn named_group(
+    page: &mut String,
+    overview: &Overview<'_>,
+    names: &SiteNames<'_>,
+    group: &Group,
+    by: By,
+) {
     let run = overview.moment.run;
     let name = match by {
         By::Label if !group.labels.is_empty() => format!("{:?}", group.name),
@@ -338,8 +346,8 @@ fn named_group(page: &mut String, overview: &Overview<'_>, group: &Group, by: By
         share(overview, group)
     );
     for (site, amount) in group.sites.iter().take(SITES) {
-        let place = run.sites.get(*site as usize).and_then(CallSite::origin);
-        let place = place
+        let place = names
+            .frame(*site)
             .map(columns)
             .unwrap_or_else(|| (UNKNOWN.to_owned(), String::new()));
         let amount = match amount.bytes {

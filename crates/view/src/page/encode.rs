@@ -128,6 +128,7 @@ pub(super) fn blob(
         streams: streams.names,
         frames,
         types: run.sites.iter().map(|site| &*site.type_name).collect(),
+        named: run.naming_frames(),
         marks,
         growth: head::growth(run),
         opens,

@@ -32,6 +32,8 @@ pub(super) struct Head<'a> {
     /// Function, file, line, library, of the program.
     pub(super) frames: Vec<(&'a str, &'a str, u32, &'a str, bool)>,
     pub(super) types: Vec<&'a str>,
+    /// For each call site the index of the frame that it is named after, among its own.
+    pub(super) named: Vec<Option<usize>>,
     pub(super) marks: Vec<HeadMark<'a>>,
     pub(super) growth: Vec<HeadGrowth>,
     /// The time and the position at which the page opens; none: at the peak.

@@ -2,6 +2,7 @@
 
 mod drawn;
 mod interaction;
+mod naming;
 mod numbers;
 mod speedscope;
 mod support;

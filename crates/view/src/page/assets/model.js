@@ -18,13 +18,9 @@ function timeAt(run, position) {
   return position < 0 ? 0 : run.time[position];
 }
 
-/// Functions that only pass a request on: they say nothing about who asked for memory.
-const ALLOCATORS = /alloc|::empty|^cuMem|^cudaMem|^at::detail::/i;
-
-/// The frame that names a call site: the innermost of the program itself, or else of a library beside its allocator.
+/// The frame that names a call site, as in the text report: the innermost of the program that is no allocation helper.
 function mainFrame(run, site) {
-  const frames = run.sites[site]?.frames ?? [];
-  return frames.find((frame) => frame.app) ?? frames.find((frame) => !ALLOCATORS.test(frame.name)) ?? frames[0] ?? null;
+  return run.sites[site]?.frames[run.named[site]] ?? null;
 }
 
 /// The library that memory is counted for, as in the text report: the first that is known, among frames of the program where it has some.
