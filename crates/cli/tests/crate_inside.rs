@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::support::audited::{cuguard_run, live_program, output, subfolder, text};
+use crate::support::audited::{cuguard_run, live_program, output, program, subfolder, text};
 use crate::support::running::{Running, json};
 use cuguard::prelude::*;
 use cuguard_recording::{Recording, What};
@@ -142,6 +142,61 @@ fn a_leaked_guard_sets_the_exit_code() {
                 assert_eq!(stderr.matches("cuguard: leaked 7 MiB").count(), 1, "{what}");
             }
         }
+    }
+}
+
+/// Runs a program of this file by a script, in which `"$@"` is its command line.
+fn run_script(options: &[&str], script: &str, child: &str) -> Output {
+    let mut command = cuguard_run(options);
+    command
+        .args(["--", "sh", "-c", script, "sh"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &cuguard_testing::test_path(child)])
+        .env(CHILD, "1")
+        .env("CUGUARD_DRIVER", "sim");
+    output(&mut command)
+}
+
+/// Reports may be off in the process that leaks: the exit code is the command's.
+#[test]
+fn a_leaked_guard_sets_the_exit_code_without_a_report() {
+    let Some(program) = program() else {
+        return;
+    };
+    for unset in ["env -u LEAK_REPORT", "env LEAK_REPORT=0"] {
+        let script = format!("{unset} \"$@\"");
+        let ended = run_script(&["--exitcode", "23"], &script, "leaks_a_guard");
+        let stderr = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(23), "{unset}: {stderr}");
+        // As a program without the crate.
+        let script = format!("{unset} {} leak", program.display());
+        let mut command = cuguard_run(&["--exitcode", "23", "--", "sh", "-c", &script]);
+        let ended = output(&mut command);
+        let stderr = text(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(23), "{unset}: {stderr}");
+    }
+}
+
+/// A script asks for an exit code of one process. The command applies its own besides.
+#[test]
+fn an_exit_code_that_a_script_asks_for_is_the_processes() {
+    let Some(program) = program() else {
+        return;
+    };
+    for (options, code) in [(&[][..], 0), (&["--exitcode", "23"], 23)] {
+        let script = "LEAK_REPORT=1,exitcode=5 \"$@\" >&2; echo code $?";
+        let ended = run_script(options, script, "leaks_a_guard");
+        let stderr = text(&ended.stderr);
+        assert_eq!(text(&ended.stdout), "code 5\n", "{options:?}: {stderr}");
+        assert_eq!(ended.status.code(), Some(code), "{options:?}: {stderr}");
+        let script = format!(
+            "LEAK_REPORT=1,exitcode=5 {} leak; echo code $?",
+            program.display()
+        );
+        let ended = output(cuguard_run(options).args(["--", "sh", "-c", &script]));
+        let stderr = text(&ended.stderr);
+        assert_eq!(text(&ended.stdout), "code 5\n", "{options:?}: {stderr}");
+        assert_eq!(ended.status.code(), Some(code), "{options:?}: {stderr}");
     }
 }
 

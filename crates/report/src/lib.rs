@@ -111,6 +111,7 @@ pub fn emit(snapshot: &Snapshot, settings: &ReportSettings, at_exit: bool) -> bo
     if !settings.is_on() && suppressions.is_empty() {
         // No addresses are resolved.
         if !snapshot.is_clean() {
+            run_records::note_leak();
             let summary = Summary::of_snapshot(snapshot);
             warn(&summary, settings, &Paths::new(), at_exit);
         }
@@ -118,6 +119,8 @@ pub fn emit(snapshot: &Snapshot, settings: &ReportSettings, at_exit: bool) -> bo
     }
     let prepared = Prepared::new(snapshot, View::of(settings));
     let leaked = prepared.is_leak();
+    // Whatever is reported here: `cuguard run` counts the leaks of all processes.
+    let is_of_run = leaked && run_records::note_leak();
     if !settings.is_on() {
         if leaked {
             let summary = Summary::of(&prepared);
@@ -126,9 +129,6 @@ pub fn emit(snapshot: &Snapshot, settings: &ReportSettings, at_exit: bool) -> bo
         return leaked;
     }
     suppressions.list_at_exit();
-    // The exit code of `cuguard run` is that of the command, for findings in any process.
-    let is_noted = leaked && run_records::note_leak();
-    let is_of_run = is_noted && ReportSettings::from_env().wanted_exit_code().is_some();
     if leaked
         && !is_of_run
         && let Some(code) = settings.wanted_exit_code()

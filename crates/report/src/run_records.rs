@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Once, OnceLock};
 
 use crate::open_file::NO_FOLLOW;
+use crate::parse::VARIABLE;
 use crate::phrase::printable;
 
 /// `O_NONBLOCK`.
@@ -18,9 +19,20 @@ const NO_WAIT: i32 = 0o4000;
 /// The folder of `cuguard run`, in a process of it.
 pub(crate) const FOLDER: &str = "CUGUARD_RUN";
 
-/// The folder, once the crate uses CUDA in a process of `cuguard run`. At exit the environment must not be read: a thread that is
+/// The value of `LEAK_REPORT` with which `cuguard run` started the program.
+const WORDS: &str = "CUGUARD_RUN_REPORT";
+
+/// What `cuguard run` has told this process.
+struct Run {
+    folder: PathBuf,
+    /// Whether `LEAK_REPORT` is the command's, which applies the exit code in it itself. Other words, of a script perhaps, ask for
+    /// an exit code of this process.
+    has_its_words: bool,
+}
+
+/// Once the crate uses CUDA in a process of `cuguard run`. At exit the environment must not be read: a thread that is
 /// stopped may hold its lock.
-static RUN: OnceLock<PathBuf> = OnceLock::new();
+static RUN: OnceLock<Run> = OnceLock::new();
 
 /// Notes for `cuguard run`, if it runs this process, that the cuguard crate uses CUDA here, and the file that it records
 /// into, once there is one.
@@ -30,10 +42,13 @@ pub fn note_crate() {
     let Some(folder) = env::var_os(FOLDER) else {
         return;
     };
-    let folder = RUN.get_or_init(|| PathBuf::from(folder));
+    let run = RUN.get_or_init(|| Run {
+        folder: PathBuf::from(folder),
+        has_its_words: env::var_os(VARIABLE).is_some_and(|own| env::var_os(WORDS) == Some(own)),
+    });
     let process = std::process::id();
     // The folder may be removed.
-    let note = |record: &str| drop(append(folder, record));
+    let note = |record: &str| drop(append(&run.folder, record));
     USED.call_once(|| note(&format!("crate\t{process}\n")));
     if let Some(path) = cuguard_recording::path() {
         RECORDED.call_once(|| {
@@ -43,12 +58,12 @@ pub fn note_crate() {
     }
 }
 
-/// Notes that the crate has reported a leak. Returns whether `cuguard run` will read that, and sets the exit code for what it finds
-/// in any process.
+/// Notes that guards have leaked. Returns whether the exit code in `LEAK_REPORT` is that of `cuguard run`, which applies it for what
+/// it finds in any process.
 pub(crate) fn note_leak() -> bool {
     let record = format!("leak\t{}\n", std::process::id());
     RUN.get()
-        .is_some_and(|folder| append(folder, &record).is_ok())
+        .is_some_and(|run| append(&run.folder, &record).is_ok() && run.has_its_words)
 }
 
 /// In one piece: other processes append, too. The audit library has created the file. The command may have ended, and

@@ -36,9 +36,8 @@ pub(super) fn deliver(made: &Made, reason: Reason) {
     }
     let settings = settings::get();
     let found = made.fails(settings.wanted_fail_on());
-    // `cuguard run` sets the exit code itself.
-    let is_alone = start::start().run_folder.is_none();
-    if let Some(code) = settings.wanted_exit_code().filter(|_| found && is_alone) {
+    let is_own = !start::start().has_run_words;
+    if let Some(code) = settings.wanted_exit_code().filter(|_| found && is_own) {
         EXIT_CODE.store(code.into(), Ordering::Release);
     }
     write(made);

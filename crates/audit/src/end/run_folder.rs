@@ -7,12 +7,15 @@
 //! |---|---|
 //! | `start` | process; only of the command's own child: the library is loaded |
 //! | `crate` | process: the cuguard crate in it uses the driver, and makes a report of its own |
-//! | `leak` | process: the cuguard crate in it has reported a leak. The crate writes it |
+//! | `leak` | process: guards of the cuguard crate in it have leaked. The crate writes it |
 //! | `use` | process, command line: the process has used the driver |
 //! | `driver` | process, file: the process uses this driver, and not the simulated GPU, as it should |
 //! | `none` | process: nothing was recorded in it, and the report is that of the cuguard crate: its `use` does not count |
 //! | `recording` | process, file: what the process allocates and frees is recorded there. The cuguard crate writes it, too, with `crate` before it |
 //! | `end` | process, reason, lost bytes and count, reachable bytes and count, bytes and count destroyed with their context, number of growing call sites, number of refused allocations, sum in words |
+//!
+//! `CUGUARD_RUN_REPORT` is the `LEAK_REPORT` that the command started the program with. The command applies the exit code in it; in a
+//! process with another `LEAK_REPORT`, the process does.
 //!
 //! A report for standard error that is closed goes to the file `report-PROCESS`, and the command prints it.
 

@@ -19,6 +19,9 @@ pub(crate) struct Start {
     pub(crate) folder: Option<PathBuf>,
     /// The folder in which `cuguard run` collects records.
     pub(crate) run_folder: Option<PathBuf>,
+    /// Whether `LEAK_REPORT` is that of `cuguard run`, which applies the exit code in it. Other words, of a script perhaps, ask for
+    /// an exit code of this process.
+    pub(crate) has_run_words: bool,
     /// How long a report may take, in seconds.
     pub(crate) limit: Option<u64>,
 }
@@ -88,7 +91,9 @@ fn construct() {
     });
     let limit = variable(c"CUGUARD_REPORT_LIMIT");
     let limit = limit.and_then(|seconds| seconds.to_str()?.trim().parse().ok());
+    let run_words = variable(c"CUGUARD_RUN_REPORT");
     let _ = START.set(Start {
+        has_run_words: run_words.is_some() && run_words == words,
         words,
         folder: names_file.then(|| std::env::current_dir().ok()).flatten(),
         run_folder: variable(c"CUGUARD_RUN").map(PathBuf::from),

@@ -74,7 +74,8 @@ pub(crate) fn command(program: &Path, end: &str) -> Command {
         .env("LD_PRELOAD", built("libcuguard_audit.so"))
         .env("LD_LIBRARY_PATH", folder())
         .env("LEAK_REPORT", "json")
-        .env_remove("CUGUARD_RUN");
+        .env_remove("CUGUARD_RUN")
+        .env_remove("CUGUARD_RUN_REPORT");
     // A shell ignores these in background processes, which inherit that.
     // SAFETY: the calls are async-signal-safe.
     unsafe {

@@ -98,6 +98,8 @@ pub(super) fn run(start: &Start<'_>) -> Result<ExitStatus, Failure> {
             None => command.env_remove("CUGUARD_RUN_SIMULATION"),
         };
         command.env("LEAK_REPORT", start.words);
+        // A process that has other words applies the exit code in them itself.
+        command.env("CUGUARD_RUN_REPORT", start.words);
         command.env("CUGUARD_RUN", start.folder).spawn()
     };
     let mut program = Command::new(start.file);

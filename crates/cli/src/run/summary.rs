@@ -58,7 +58,7 @@ pub(super) struct Summary {
     is_loaded: bool,
     /// Whether a program with the cuguard crate inside used the driver, and has a report of its own.
     has_crate: bool,
-    /// Whether the cuguard crate has reported a leak in any process.
+    /// Whether guards have leaked in any process.
     crate_leaks: bool,
     processes: BTreeMap<u32, Process>,
     /// The files of recordings.
