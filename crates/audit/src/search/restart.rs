@@ -14,14 +14,12 @@ use super::task;
 
 /// What a thread waits in, if it does.
 pub(super) struct Waiting {
-    /// The number of the system call, or [`NONE`].
     number: AtomicI64,
     stack_pointer: AtomicU64,
-    /// The instruction behind it.
+    /// The instruction behind the system call; zero where the thread waits in none. Thousands of these are zero at the start, and so
+    /// take no place in the library's file.
     next: AtomicU64,
 }
-
-const NONE: i64 = -1;
 
 /// Those that return `EINTR` behind every handler. Where one has a time to wait and no place for the rest of it, it waits the whole
 /// time once more. `connect` is not among them: it goes on by itself, and fails when it is called again.
@@ -64,7 +62,7 @@ const RESTARTED: &[libc::c_long] = &[
 impl Waiting {
     pub(super) const fn new() -> Self {
         Self {
-            number: AtomicI64::new(NONE),
+            number: AtomicI64::new(0),
             stack_pointer: AtomicU64::new(0),
             next: AtomicU64::new(0),
         }
@@ -74,12 +72,12 @@ impl Waiting {
     pub(super) fn note(&self, thread: i32) {
         let call = task::system_call(thread).filter(|call| RESTARTED.contains(&call.number));
         if let Some(call) = &call {
+            self.number.store(call.number, Ordering::Relaxed);
             self.stack_pointer
                 .store(call.stack_pointer, Ordering::Relaxed);
-            self.next.store(call.next, Ordering::Relaxed);
         }
-        let number = call.map_or(NONE, |call| call.number);
-        self.number.store(number, Ordering::Release);
+        let next = call.map_or(0, |call| call.next);
+        self.next.store(next, Ordering::Release);
     }
 
     /// At the end of the handler: leads the thread back to the system call that the signal has interrupted. Not if a handler of the
@@ -88,10 +86,10 @@ impl Waiting {
     /// # Safety
     /// `context` is that of the handler that calls this, for a signal other than those of the program.
     pub(super) unsafe fn restart(&self, context: *mut libc::ucontext_t) {
-        let number = self.number.load(Ordering::Acquire);
-        if number == NONE {
+        if self.next.load(Ordering::Acquire) == 0 {
             return;
         }
+        let number = self.number.load(Ordering::Relaxed);
         // SAFETY: as the caller guarantees; nothing else uses it now.
         let context = unsafe { &mut *context };
         if self.was_interrupted(context) && !is_handled_next(&context.uc_sigmask) {
