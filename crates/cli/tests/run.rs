@@ -360,6 +360,26 @@ fn a_word_of_leak_report_that_cannot_be_used_is_an_error() {
 }
 
 #[test]
+fn a_file_or_driver_of_the_environment_that_cannot_be_used_is_named() {
+    for (name, value, line) in [
+        (
+            "LEAK_REPORT",
+            "file=/does/not/exist/x",
+            "LEAK_REPORT: file=/does/not/exist/x: No such file or directory (os error 2)",
+        ),
+        (
+            "CUGUARD_DRIVER",
+            "Sim",
+            "CUGUARD_DRIVER: `Sim` names no driver; use real, sim, auto, or the path of a library (with a / in it)",
+        ),
+    ] {
+        let output = output(cuguard_run(&["--", "true"]).env(name, value));
+        assert_eq!(output.status.code(), Some(2));
+        assert_eq!(text(&output.stderr), format!("cuguard run: {line}\n"));
+    }
+}
+
+#[test]
 fn bad_options_are_named() {
     for (arguments, words) in [
         (&["--exitcode", "0", "true"][..], "'0' for '--exitcode <N>'"),

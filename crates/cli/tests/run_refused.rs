@@ -272,7 +272,15 @@ fn a_cache_that_cannot_be_used_is_not_used() {
     fs::create_dir(open.join("cuguard")).expect("a folder can be created");
     fs::set_permissions(open.join("cuguard"), fs::Permissions::from_mode(0o777))
         .expect("own folder");
-    for cache in [Path::new("/proc/self"), &linked, &open, &subfolder("a b")] {
+    let unusable = [
+        Path::new("/proc/self"),
+        &linked,
+        &open,
+        &subfolder("a b"),
+        // The loader would replace it by `lib` or `lib64`.
+        &subfolder("$LIB"),
+    ];
+    for cache in unusable {
         let mut command = cuguard_run(&["--"]);
         command
             .arg(program)
@@ -321,6 +329,40 @@ fn a_cache_that_cannot_be_used_is_not_used() {
             && stderr.contains("cannot be in LD_PRELOAD"),
         "{stderr}"
     );
+}
+
+/// Who owns a folder above it could replace the library before the program is started. Needs root.
+#[test]
+fn a_cache_below_a_folder_of_another_user_is_not_used() {
+    let above = subfolder("of-another-user");
+    let below = above.join("below");
+    fs::create_dir(&below).expect("a folder can be created");
+    if chown(&above, Some(65_534), None).is_err() {
+        return not_run(Requirement::Root, "");
+    }
+    let preloaded = |cache: &Path| {
+        let mut command = cuguard_run(&["--", "sh", "-c", "echo $LD_PRELOAD"]);
+        // A user's own folder, as `sudo -E` keeps it.
+        command
+            .env("XDG_CACHE_HOME", cache)
+            .env("XDG_RUNTIME_DIR", &above);
+        text(&output(&mut command).stdout)
+    };
+    let (temporary, own) = (std::env::temp_dir(), subfolder("linked-to"));
+    let temporary = fs::canonicalize(temporary).expect("it exists");
+    for cache in [&above, &below] {
+        let library = preloaded(cache);
+        assert!(
+            Path::new(&library).starts_with(&temporary) && !library.contains("of-another-user"),
+            "{library}"
+        );
+        assert!(library.contains("/cuguard-run-"), "{library}");
+    }
+    // Where a link of another user leads is resolved once: it may lead elsewhere the next moment.
+    let link = above.join("link");
+    symlink(&own, &link).expect("a link can be created");
+    let library = preloaded(&link);
+    assert!(Path::new(&library).starts_with(&own), "{library}");
 }
 
 /// Needs root, to mount a file system.

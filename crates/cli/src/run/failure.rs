@@ -15,6 +15,13 @@ pub(super) enum Failure {
     Output { path: PathBuf, why: String },
     #[error("--suppress {}: {why}", path.display())]
     Suppress { path: PathBuf, why: String },
+    #[error("LEAK_REPORT: file={}: {why}", path.display())]
+    File { path: PathBuf, why: String },
+    #[error(
+        "CUGUARD_DRIVER: `{}` names no driver; use real, sim, auto, or the path of a library (with a / in it)",
+        word.escape_debug()
+    )]
+    Driver { word: String },
     #[error("LEAK_REPORT: {}", problems.join("; LEAK_REPORT: "))]
     Words { problems: Vec<String> },
     #[error("{name}: not found{}", where_to_look(name))]
@@ -38,7 +45,7 @@ pub(super) enum Failure {
     #[error("cannot record into {}: {why}", path.display())]
     Record { path: PathBuf, why: String },
     #[error(
-        "the {what} cannot be loaded into the program: {why}. Set XDG_CACHE_HOME or TMPDIR to a folder of your own, on a file system that allows to execute files, without spaces, colons and semicolons in its name"
+        "the {what} cannot be loaded into the program: {why}. Set XDG_CACHE_HOME or TMPDIR to a folder of your own, on a file system that allows to execute files, without spaces, colons, semicolons and dollar signs in its name, below folders of root and yourself alone"
     )]
     Library { what: &'static str, why: String },
     #[error("cannot create a private folder in {}: {error}", path.display())]
@@ -70,6 +77,8 @@ impl Failure {
             | Self::Output { .. }
             | Self::Record { .. }
             | Self::Suppress { .. }
+            | Self::File { .. }
+            | Self::Driver { .. }
             | Self::Words { .. } => 2,
             Self::NotFound { .. } => 127,
             Self::NotExecutable { .. } => 126,

@@ -7,13 +7,14 @@
 use std::borrow::Cow;
 use std::collections::hash_map::{DefaultHasher, RandomState};
 use std::env;
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use super::cache::{self, create_private, in_folder, user};
 use super::failure::Failure;
 
 /// A library that the command contains.
@@ -55,7 +56,7 @@ const DRIVER_OF_LINKERS: &str = "libcuda.so";
 pub(super) fn provide_audit(run_folder: &Path) -> Result<PathBuf, Failure> {
     let content = AUDIT.load()?;
     let library = Library {
-        name: format!("libcuguard_audit-{}.so", content.hash),
+        name: format!("{}{}.so", cache::AUDIT, content.hash),
         content: content.bytes,
         link: None,
     };
@@ -65,7 +66,7 @@ pub(super) fn provide_audit(run_folder: &Path) -> Result<PathBuf, Failure> {
 /// The folder of the simulated GPU as `libcuda.so.1` and `libcuda.so`, likewise.
 pub(super) fn provide_simulation(run_folder: &Path) -> Result<PathBuf, Failure> {
     let content = SIMULATION.load()?;
-    let subfolder = format!("sim-{}", content.hash);
+    let subfolder = format!("{}{}", cache::SIMULATION, content.hash);
     let library = Library {
         name: DRIVER.to_owned(),
         content: content.bytes,
@@ -134,22 +135,29 @@ impl Library {
             private(&folder)?;
             self.in_private_folder(&folder)
         };
-        let cached = cache_folder().and_then(|folder| in_folder_of(&folder));
+        let cached = cache::folder().and_then(|folder| {
+            let (path, is_new) = in_folder_of(&folder)?;
+            if is_new {
+                cache::remove_unused(&folder, DRIVER);
+            }
+            Ok(path)
+        });
         cached.or_else(|first| {
-            in_folder_of(run_folder).map_err(|second| Failure::Library {
+            let (path, _) = in_folder_of(run_folder).map_err(|second| Failure::Library {
                 what: contained.what,
                 why: format!("{first}; {second}"),
-            })
+            })?;
+            Ok(path)
         })
     }
 
-    /// The library in a folder that only this user can write to.
-    fn in_private_folder(&self, folder: &Path) -> Result<PathBuf, String> {
+    /// The library in a folder that only this user can write to, and whether it was written now.
+    fn in_private_folder(&self, folder: &Path) -> Result<(PathBuf, bool), String> {
         let path = folder.join(&self.name);
-        // They separate names in these variables.
+        // They separate names in these variables, or stand before a name that the loader replaces (`$ORIGIN`, `$LIB`).
         if path
             .to_str()
-            .is_none_or(|path| path.contains([' ', ':', ';']))
+            .is_none_or(|path| path.contains([' ', ':', ';', '$']))
         {
             return Err(format!(
                 "{} cannot be in LD_PRELOAD or LD_LIBRARY_PATH",
@@ -157,7 +165,9 @@ impl Library {
             ));
         }
         let failed = |error: io::Error| in_folder(folder, &error);
-        let file = match self.existing(&path) {
+        let existing = self.existing(&path);
+        let is_new = existing.is_none();
+        let file = match existing {
             Some(file) => file,
             None => {
                 self.write(&path).map_err(failed)?;
@@ -166,11 +176,12 @@ impl Library {
                 file.ok_or_else(|| failed(io::Error::other("another process replaces the file")))?
             }
         };
+        cache::note_use(&file);
         check_executable(&file).map_err(failed)?;
         if let Some(link) = self.link {
             self.provide_link(&folder.join(link)).map_err(failed)?;
         }
-        Ok(path)
+        Ok((path, is_new))
     }
 
     /// The file, if it is there and is what it must be.
@@ -241,49 +252,6 @@ fn replace<T>(
     replaced
 }
 
-fn in_folder(folder: &Path, error: &io::Error) -> String {
-    format!("in {}: {error}", folder.display())
-}
-
-/// `$XDG_CACHE_HOME/cuguard` or `~/.cache/cuguard`.
-fn cache_folder() -> Result<PathBuf, String> {
-    let absolute = |name: &str| {
-        env::var_os(name)
-            .map(PathBuf::from)
-            .filter(|path| path.is_absolute())
-    };
-    let home = || absolute("HOME").map(|home| home.join(".cache"));
-    let cache = absolute("XDG_CACHE_HOME").or_else(home);
-    let cache = cache.ok_or("neither XDG_CACHE_HOME nor HOME is set")?;
-    Ok(cache.join("cuguard"))
-}
-
-fn user() -> u32 {
-    // SAFETY: always succeeds.
-    unsafe { libc::geteuid() }
-}
-
-/// Creates a folder of this user alone, or checks that it is one.
-fn create_private(folder: &Path) -> io::Result<()> {
-    if let Some(parent) = folder.parent() {
-        DirBuilder::new()
-            .mode(0o700)
-            .recursive(true)
-            .create(parent)?;
-    }
-    match DirBuilder::new().mode(0o700).create(folder) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    // Of the name itself: a link is none.
-    let info = fs::symlink_metadata(folder)?;
-    if !info.is_dir() || info.uid() != user() || info.mode() & 0o022 != 0 {
-        let text = "is not a folder that this user alone can write to";
-        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
-    }
-    Ok(())
-}
-
 /// Whether code of the file can be mapped, as the loader does. It cannot on a file system that is mounted with `noexec`.
 fn check_executable(file: &File) -> io::Result<()> {
     let protection = libc::PROT_READ | libc::PROT_EXEC;
@@ -310,11 +278,14 @@ fn check_executable(file: &File) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::fs;
+    use std::io::{ErrorKind, Write};
     use std::os::unix::fs::{PermissionsExt, symlink};
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
+    use std::time::{Duration, SystemTime};
 
-    use super::{Library, create_private};
+    use super::{Library, replace};
 
     fn library() -> Library {
         Library {
@@ -336,18 +307,22 @@ mod tests {
     fn the_library_is_written_once_and_replaced_if_it_was_changed() {
         let folder = folder("written");
         let library = library();
-        let Ok(path) = library.in_private_folder(&folder) else {
+        let Ok((path, true)) = library.in_private_folder(&folder) else {
             panic!("the library can be written")
         };
         let first = fs::metadata(&path).and_then(|info| info.modified()).ok();
-        assert_eq!(library.in_private_folder(&folder), Ok(path.clone()));
+        assert_eq!(
+            library.in_private_folder(&folder),
+            Ok((path.clone(), false))
+        );
         let second = fs::metadata(&path).and_then(|info| info.modified()).ok();
         assert_eq!(first, second);
 
         fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).expect("own file");
         fs::write(&path, "changed").expect("own file");
         assert!(library.existing(&path).is_none());
-        assert_eq!(library.in_private_folder(&folder), Ok(path.clone()));
+        let written = Ok((path.clone(), true));
+        assert_eq!(library.in_private_folder(&folder), written);
         assert!(library.existing(&path).is_some());
 
         // A link is replaced, and not followed.
@@ -355,31 +330,64 @@ mod tests {
         fs::write(&target, "target").expect("own file");
         fs::remove_file(&path).expect("own file");
         symlink(&target, &path).expect("a link can be created");
-        assert_eq!(library.in_private_folder(&folder), Ok(path.clone()));
+        assert_eq!(library.in_private_folder(&folder), written);
         assert_eq!(fs::read_to_string(&target).ok().as_deref(), Some("target"));
         let names = fs::read_dir(&folder).expect("own folder").count();
         assert_eq!(names, 2, "no other file is left");
         fs::remove_dir_all(folder).expect("own folder");
     }
 
+    /// Another container may have a process of the same number, and be writing.
     #[test]
-    fn folders_that_others_can_write_to_and_links_are_refused() {
-        let parent = folder("private");
-        let own = parent.join("own");
-        assert!(create_private(&own).is_ok());
-        assert!(create_private(&own).is_ok());
-        fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).expect("own folder");
-        assert!(create_private(&own).is_err());
-        fs::set_permissions(&own, fs::Permissions::from_mode(0o700)).expect("own folder");
-        let link = parent.join("link");
-        symlink(&own, &link).expect("a link can be created");
-        assert!(create_private(&link).is_err());
-        fs::remove_dir_all(parent).expect("own folder");
+    fn what_another_process_writes_is_left_alone() {
+        let folder = folder("two");
+        let path = folder.join("lib.so");
+        let tries = Cell::new(0);
+        let create = |own: &Path| {
+            tries.set(tries.get() + 1);
+            match tries.get() {
+                // The names of both processes are the same.
+                1 => fs::write(own, "other").and(Err(ErrorKind::AlreadyExists.into())),
+                _ => fs::File::create_new(own),
+            }
+        };
+        let done = replace(&path, create, |mut file| file.write_all(b"content"));
+        assert!(done.is_ok(), "{done:?}");
+        assert_eq!(fs::read(&path).ok().as_deref(), Some(&b"content"[..]));
+        let others = fs::read_dir(&folder).expect("own folder").flatten();
+        let others = others.filter(|entry| entry.path() != path);
+        let others: Vec<_> = others.map(|entry| fs::read(entry.path()).ok()).collect();
+        assert_eq!(others, [Some(b"other".to_vec())]);
+        // Where it cannot be completed, nothing of it is left.
+        let failed = replace(&path, create, |_| Err(ErrorKind::StorageFull.into()));
+        assert!(failed.is_err());
+        assert_eq!(fs::read_dir(&folder).expect("own folder").count(), 2);
+        fs::remove_dir_all(folder).expect("own folder");
+    }
+
+    #[test]
+    fn a_use_is_noted() {
+        let folder = folder("used");
+        let library = library();
+        let Ok((path, _)) = library.in_private_folder(&folder) else {
+            panic!("the library can be written")
+        };
+        let old = SystemTime::now() - Duration::from_secs(40 * 24 * 60 * 60);
+        let file = fs::File::open(&path).expect("own file");
+        file.set_modified(old).expect("own file");
+        assert_eq!(library.in_private_folder(&folder), Ok((path, false)));
+        let changed = file.metadata().and_then(|info| info.modified());
+        let age = changed
+            .expect("it has a time")
+            .elapsed()
+            .unwrap_or_default();
+        assert!(age < Duration::from_secs(60 * 60), "{age:?}");
+        fs::remove_dir_all(folder).expect("own folder");
     }
 
     #[test]
     fn names_that_separate_are_refused() {
-        for name in ["a b", "a:b", "a;b"] {
+        for name in ["a b", "a:b", "a;b", "a$LIB"] {
             let folder = folder(name);
             let library = library();
             let error = library.in_private_folder(&folder).expect_err("a separator");

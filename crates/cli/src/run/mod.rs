@@ -1,7 +1,7 @@
 //! `cuguard run`: runs any CUDA program with the audit library preloaded.
 //!
 //! ```text
-//!   Options ── words ──► LEAK_REPORT ─┐
+//!   Options ── words ──► LEAK_REPORT ─┐     (and CUGUARD_RUN_REPORT, the same)
 //!   library ───────────► LD_PRELOAD ──┼──► child: the program, which reports its own end
 //!   CUGUARD_DRIVER=sim ► LD_LIBRARY_PATH ─┤
 //!   run_folder ────────► CUGUARD_RUN ─┘       │
@@ -11,6 +11,7 @@
 //! [`program`] finds the program and names the reason if nothing can be preloaded into it. [`library`] writes the audit library
 //! to a private folder. [`child`] waits, and forwards signals. Nothing here calls the driver or knows how a report is made.
 
+mod cache;
 mod child;
 mod elf;
 mod failure;
@@ -120,7 +121,9 @@ Examples:
   cuguard run --record rank-%r.cgr --record-limit 1GiB -- torchrun train.py
 
 With CUGUARD_DRIVER=sim in the environment the program runs on the simulated GPU, which this command contains:
-programs of the CUDA driver API do, without a GPU; the CUDA runtime does not.
+programs of the CUDA driver API do, without a GPU; the CUDA runtime does not. Other words are for programs with
+the cuguard crate: real is the installed driver, auto the simulated GPU where there is no other, if the program
+contains it; a path with a / is a driver's library. For other programs these three are the installed driver.
 
 The environment variable LEAK_REPORT has the same settings, and others:
   LEAK_REPORT=json,file=leaks-%p.json,exitcode=23,fail_on=lost+growth,python=no,level=sites,max=50
@@ -130,7 +133,7 @@ format and its file together.
 
 Exit codes: the program's own, or that of --exitcode. A program that a signal ends, ends this command
 by the same signal, which shells show as 128 + N, unless --exitcode or --fail-on sets the exit code.
-  2    wrong options, or a wrong word in LEAK_REPORT
+  2    wrong options, or a wrong word in LEAK_REPORT or CUGUARD_DRIVER
   125  the program cannot be audited: it is static, for another architecture, set-user-ID or built with
        a sanitizer, or the library cannot be loaded into it. Or a process ran on another driver than the
        simulated GPU, with CUGUARD_DRIVER=sim
@@ -153,19 +156,31 @@ fn print(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Whether the program runs on the simulated GPU. A program with the crate selects its driver by the same variable.
-fn wants_simulation() -> bool {
-    std::env::var_os("CUGUARD_DRIVER").is_some_and(|driver| driver == "sim")
+/// Whether the program runs on the simulated GPU. A program with the crate selects its driver by the same variable, with the same
+/// words: for others, `auto` and a path change nothing.
+fn wants_simulation(driver: Option<OsString>) -> Result<bool, Failure> {
+    let driver = driver.unwrap_or_default();
+    let word = driver.to_string_lossy();
+    match &*word {
+        "sim" => Ok(true),
+        "" | "real" | "auto" => Ok(false),
+        path if path.contains('/') => Ok(false),
+        // The program would run on a driver that the user did not mean.
+        _ => Err(Failure::Driver {
+            word: word.into_owned(),
+        }),
+    }
 }
 
 fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode, Failure> {
+    let wants_simulation = wants_simulation(std::env::var_os("CUGUARD_DRIVER"))?;
     let words = words::compose(options, environment.as_deref())?;
     let (name, arguments) = options.program.split_first().ok_or(Failure::NoProgram)?;
     let file = program::find(name)?;
     program::check(&file)?;
     let folder = run_folder::RunFolder::create()?;
     let library = library::provide_audit(folder.path())?;
-    let simulation = wants_simulation()
+    let simulation = wants_simulation
         .then(|| library::provide_simulation(folder.path()))
         .transpose()?;
     words.prepare_file()?;
@@ -188,9 +203,10 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
     if !words.settings().is_silent() {
         print(&summary.text(name, &status));
     }
-    if summary.has_other_driver() {
+    let other_drivers = summary.text_of_drivers();
+    if !other_drivers.is_empty() {
         // Also where reports are off: nothing of this run is what the user asked for.
-        print(&summary.text_of_drivers());
+        print(&other_drivers);
         return Ok(ExitCode::from(failure::NOT_AUDITED));
     }
     let found = summary.finds(words.settings().wanted_fail_on());
@@ -198,4 +214,29 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
         Some(code) if found => ExitCode::from(code),
         _ => child::end_like(&status),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::wants_simulation;
+
+    #[test]
+    fn the_driver_is_a_word_or_a_path() {
+        let wants = |word: &str| wants_simulation(Some(word.into())).ok();
+        assert_eq!(wants_simulation(None).ok(), Some(false));
+        assert_eq!(wants("sim"), Some(true));
+        for word in ["", "real", "auto", "./sim", "/opt/libcuda.so.1"] {
+            assert_eq!(wants(word), Some(false), "{word}");
+        }
+        for word in ["simm", "Sim", " sim", "libcuda.so.1"] {
+            let failure = wants_simulation(Some(word.into())).expect_err("no driver");
+            assert_eq!(failure.code(), 2);
+            assert_eq!(
+                failure.to_string(),
+                format!(
+                    "CUGUARD_DRIVER: `{word}` names no driver; use real, sim, auto, or the path of a library (with a / in it)"
+                )
+            );
+        }
+    }
 }

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use super::cache;
 use super::failure::Failure;
 
 /// A folder that only this user can enter. Removed on drop.
@@ -54,10 +55,19 @@ impl Drop for RunFolder {
     }
 }
 
-/// The user's own folder for such files, or the one of all users. The name is made absolute: the program may change its folder.
+/// The user's own folder for such files, or the one of all users, unless another user could replace what is created there: under `sudo`,
+/// the first may be the other user's. The name is made absolute: the program may change its folder.
 fn parent() -> PathBuf {
     let own = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let own = own.filter(|folder| folder.is_absolute() && folder.is_dir());
-    let folder = own.unwrap_or_else(env::temp_dir);
-    fs::canonicalize(&folder).unwrap_or(folder)
+    let temporary = env::temp_dir();
+    let first = own.as_deref().unwrap_or(&temporary);
+    let folders = [first, &temporary, Path::new("/tmp")];
+    let mut trusted = folders
+        .into_iter()
+        .filter_map(|folder| cache::resolve_parent(folder).ok());
+    // In a container where root's files seem to be another user's there is none.
+    trusted
+        .next()
+        .unwrap_or_else(|| fs::canonicalize(first).unwrap_or_else(|_| first.to_owned()))
 }

@@ -18,6 +18,8 @@ pub(super) struct Words {
     settings: ReportSettings,
     /// The file, if all processes write to the same.
     file: Option<PathBuf>,
+    /// Whether `--output` names that.
+    has_output: bool,
     /// The file of the recording, if its name does not depend on the process.
     recording: Option<PathBuf>,
 }
@@ -121,6 +123,7 @@ pub(super) fn compose(options: &Options, environment: Option<&OsStr>) -> Result<
         text,
         settings,
         file,
+        has_output: options.output.is_some(),
         recording,
     })
 }
@@ -271,9 +274,12 @@ impl Words {
         let Some(path) = &self.file else {
             return Ok(());
         };
-        let failure = |error: std::io::Error| Failure::Output {
-            path: path.clone(),
-            why: error.to_string(),
+        let failure = |error: std::io::Error| {
+            let (path, why) = (path.clone(), error.to_string());
+            match self.has_output {
+                true => Failure::Output { path, why },
+                false => Failure::File { path, why },
+            }
         };
         // Opening a pipe waits for its reader, and the reports do that; devices have nothing to truncate.
         let info = std::fs::metadata(path);
