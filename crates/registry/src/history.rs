@@ -2,8 +2,7 @@
 //!
 //! Only records [by address](crate::Key::by_address) are counted, once they are in the registry's table. Counting costs some
 //! additions. Now and then the thread that allocates has all records moved there, and copies the table of call sites: when the total
-//! exceeds the last copied peak by more than 1/64, and when a sample is due. Samples are a number of allocations apart, whatever time
-//! that takes. There are at most [`SAMPLES`]: then every other one is dropped, and the number doubles.
+//! exceeds the last copied peak by more than 1/64, and when a sample is due: at the end of a [step](StepLength).
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,9 +19,7 @@ use crate::hash::BuildMixHasher;
 use crate::kind::Kind;
 use crate::origin::Origin;
 use crate::site_table::{SiteBytes, SiteTable};
-
-/// The most samples.
-const SAMPLES: usize = 64;
+use crate::step_length::StepLength;
 
 /// The time between two attempts to copy a peak, after one that found less: it takes the other threads' records into account,
 /// which costs microseconds.
@@ -126,8 +123,7 @@ pub(crate) struct Sites {
     operations: PerThread<Operations>,
     /// Operations of other kinds.
     others: OnceLock<fn() -> u64>,
-    /// A thread takes a sample when the number of its allocations has none of these bits.
-    mask: AtomicU64,
+    length: StepLength,
     samples: Mutex<Samples>,
 }
 
@@ -154,7 +150,7 @@ impl Sites {
             self.copy_peak(now, &flush);
         }
         let nth = self.operations.slot().add(|thread| &thread.allocated, 1);
-        if nth & self.mask.load(Relaxed) == 0 {
+        if self.length.ends_step(nth) {
             self.take_sample(now, &flush);
         }
     }
@@ -207,14 +203,9 @@ impl Sites {
         }
         let sample = self.sample(now, flush);
         samples.list.push(sample);
-        if samples.list.len() >= SAMPLES {
-            let mut index = 0;
-            samples.list.retain(|_| {
-                index += 1;
-                index % 2 == 1
-            });
-            let mask = self.mask.load(Relaxed);
-            self.mask.store(mask << 1 | 1, Relaxed);
+        if self.length.is_too_short(samples.list.len()) {
+            StepLength::drop_every_other(&mut samples.list);
+            self.length.double();
         }
     }
 
@@ -360,10 +351,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use super::{SAMPLES, Sites};
+    use super::Sites;
     use crate::call_site::{CallSiteId, intern_frames};
     use crate::growth::{Growth, growth};
     use crate::kind::Kind;
+    use crate::step_length::STEPS;
 
     fn add(sites: &Sites, site: CallSiteId, kind: Kind, bytes: u64, now: u64) {
         let total = || sites.table.device_bytes();
@@ -442,7 +434,7 @@ mod tests {
         }
         let history = sites.history(u64::MAX, || ());
         let count = history.steps.work.len();
-        assert!((SAMPLES / 2..=SAMPLES).contains(&count), "{count}");
+        assert!((STEPS / 2..=STEPS).contains(&count), "{count}");
         let work = history.steps.work.windows(2).map(|pair| pair[1] - pair[0]);
         let work: Vec<_> = work.collect();
         assert!(

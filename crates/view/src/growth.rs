@@ -1,16 +1,14 @@
-//! Which call sites of a run grow. What growth is, `cuguard_registry::growth` defines; here a run becomes steps of events.
+//! Which call sites of a run grow. What growth is, `cuguard_registry::growth` defines; here a run becomes steps, the same as while it
+//! was recorded.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use cuguard_registry::{CallerSteps, SiteSteps, Steps, growing, is_teardown};
+use cuguard_registry::{CallerSteps, SiteSteps, StepLength, Steps, growing, is_teardown};
 
 use crate::look::Frames;
 use crate::run::{FOREVER, Fate, Run};
-
-/// In how many steps of equally many events a run is looked at.
-const STEPS: usize = 64;
 
 /// The call sites that allocate most bytes in all; others are not looked at.
 const SITES: usize = 4096;
@@ -145,10 +143,12 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
     ends.sort_by_key(|index| end_of(*index));
     let mut sites = chosen(run, &starts);
     let (mut steps, mut live) = (Steps::default(), 0_u64);
-    let every = (starts.len() + ends.len()).div_ceil(STEPS).max(1);
+    let length = StepLength::default();
+    // By thread, how many blocks it allocated.
+    let mut nth: HashMap<u32, u64> = HashMap::new();
     let (mut freed, mut last) = (ends.iter().peekable(), 0);
-    let (mut done, mut next, mut before) = (0_u64, 0, 0);
-    let mut step = |time: u64, done: u64, sites: &mut HashMap<u32, Series>| {
+    let (mut done, mut before) = (0_u64, 0);
+    let step = |steps: &mut Steps, time: u64, done: u64, sites: &mut HashMap<u32, Series>| {
         steps.times.push(Duration::from_nanos(time));
         steps.work.push(done);
         for series in sites.values_mut() {
@@ -193,13 +193,18 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
         last = time;
         before = change(*index, true, &mut sites);
         done += 1;
-        if done > next {
-            step(time, done, &mut sites);
-            next = done + every as u64;
+        let nth = nth.entry(run.allocations[*index].thread).or_default();
+        if length.ends_step(*nth) {
+            step(&mut steps, time, done, &mut sites);
+        }
+        *nth += 1;
+        if length.is_too_short(steps.work.len()) {
+            drop_every_other(&mut steps, &mut sites);
+            length.double();
         }
     }
     // The last allocation, and the end.
-    step(last, done, &mut sites);
+    step(&mut steps, last, done, &mut sites);
     let mut after = before;
     for ended in freed.filter(|ended| end_of(**ended) <= run.end) {
         after = change(*ended, false, &mut sites);
@@ -211,11 +216,21 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
     let [falling, whole] =
         [last, first].map(|begin| Duration::from_nanos(run.end.saturating_sub(begin)));
     if !is_teardown(before, after, falling, whole) {
-        step(run.end, done, &mut sites);
+        step(&mut steps, run.end, done, &mut sites);
     }
     let mut sites: Vec<_> = sites.into_iter().collect();
     sites.sort_unstable_by_key(|(site, _)| *site);
     (steps, sites)
+}
+
+fn drop_every_other(steps: &mut Steps, sites: &mut HashMap<u32, Series>) {
+    StepLength::drop_every_other(&mut steps.times);
+    StepLength::drop_every_other(&mut steps.work);
+    for series in sites.values_mut() {
+        StepLength::drop_every_other(&mut series.steps.live);
+        StepLength::drop_every_other(&mut series.steps.allocated);
+        StepLength::drop_every_other(&mut series.bytes);
+    }
 }
 
 /// The call sites that are looked at: those that allocate most.

@@ -4,6 +4,7 @@ cuguard_testing::run_modules_apart!();
 
 mod diff;
 mod from_recording;
+mod growth;
 mod hostile;
 mod leaked;
 mod model;

@@ -1,0 +1,95 @@
+//! Which call sites of a run grow: whatever the length of the run, and of its rounds.
+
+use cuguard_view::{Allocation, CallSite, FOREVER, Frame, Kind, Run, growing_sites};
+
+/// What one round does: allocates a temporary block, or one that stays, or frees the oldest temporary one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Step {
+    Temporary,
+    Stays,
+    Free,
+}
+
+use Step::{Free, Stays, Temporary};
+
+fn site(line: u32) -> CallSite {
+    let frame = |function: &str, line| Frame {
+        function: function.to_owned(),
+        line,
+        in_app: true,
+        ..Frame::default()
+    };
+    CallSite {
+        frames: vec![frame("handle", line), frame("main", 20)],
+        ..CallSite::default()
+    }
+}
+
+/// So many rounds. What stays is of call site 1, what is freed of call site 2.
+fn rounds(rounds: u64, round: &[Step]) -> Run {
+    let mut run = Run {
+        kinds: vec![Kind {
+            name: "device".to_owned(),
+            on_device: true,
+            is_memory: true,
+        }],
+        sites: vec![CallSite::default(), site(6), site(5)],
+        ..Run::default()
+    };
+    let mut temporary = std::collections::VecDeque::new();
+    for step in (0..rounds).flat_map(|_| round) {
+        run.end += 1000;
+        match step {
+            Free => {
+                let index: usize = temporary.pop_front().expect("it was allocated");
+                run.allocations[index].end = run.end;
+            }
+            _ => {
+                let is_temporary = *step == Temporary;
+                if is_temporary {
+                    temporary.push_back(run.allocations.len());
+                }
+                run.allocations.push(Allocation {
+                    start: run.end,
+                    end: FOREVER,
+                    bytes: 1 << 20,
+                    site: if is_temporary { 2 } else { 1 },
+                    ..Allocation::default()
+                });
+            }
+        }
+    }
+    run
+}
+
+#[test]
+fn growth_does_not_depend_on_the_number_of_rounds() {
+    // Two operations for each block that stays is the least that a round is.
+    for round in [
+        &[Temporary, Stays, Free][..],
+        &[Stays, Temporary, Free],
+        &[Temporary, Free, Stays, Temporary, Stays, Free],
+        &[Temporary, Temporary, Stays, Free, Free],
+        &[Temporary, Stays, Free, Temporary, Free],
+    ] {
+        let kept = round.iter().filter(|step| **step == Stays).count() as u64;
+        let grows = |count: &u64| {
+            let run = rounds(*count, round);
+            let growing: Vec<_> = growing_sites(&run).into_iter().collect();
+            let found: Vec<_> = growing.iter().map(|one| (one.site, one.to >> 20)).collect();
+            found == [(1, count * kept)]
+        };
+        let missed: Vec<_> = (5..=200).filter(|count| !grows(count)).collect();
+        assert_eq!(missed, [0; 0], "{} steps each", round.len());
+    }
+}
+
+#[test]
+fn what_is_freed_or_allocated_in_one_go_does_not_grow() {
+    for count in 5..=200 {
+        for round in [&[Temporary, Free][..], &[Stays], &[Stays, Stays]] {
+            let found = growing_sites(&rounds(count, round));
+            assert_eq!(found, [], "{count} rounds of {}", round.len());
+        }
+    }
+}
