@@ -190,6 +190,7 @@ extern "C" fn after_fork() {
 }
 
 extern "C" fn in_child() {
-    arena::unlock_all();
+    // While the locks are held: what allocates next finds none of the parent's threads.
     threads::forget_all();
+    arena::unlock_all();
 }
