@@ -20,6 +20,7 @@ mod report_python;
 mod report_unloaded;
 mod search;
 mod search_hindered;
+mod search_malloc;
 mod search_managed;
 mod search_signals;
 mod support;

@@ -1,5 +1,6 @@
 // Objects that are never deleted, with the memory that they own: lost with them, though the addresses are still in the heap. A list
-// of which the program keeps the first node, and an object that a global keeps.
+// of which the program keeps the first node, and an object that a global keeps. A lost struct that is the
+// last block that is allocated: `malloc` itself points to its end.
 #include <vector>
 
 #include "runtime.h"
@@ -23,6 +24,11 @@ struct Node {
     Buffer buffer;
 };
 
+struct Named {
+    char name[16];
+    void *memory;
+};
+
 static Model *volatile kept;
 static Node *volatile first;
 
@@ -44,13 +50,24 @@ static APART void keep() {
         first = new Node{first, Buffer(3 * MIB)};
 }
 
+static APART void forget_last() {
+    void *memory;
+    RT(cudaMalloc(&memory, 7 * MIB));
+    Named *named = (Named *)calloc(1, sizeof *named);
+    named->memory = memory;
+    FORGET(memory);
+    FORGET(named);
+}
+
 int main() {
     forget_model();
     keep();
+    forget_last();
     clobber_stack();
     expect_memory(LOST, "device", 4, 4 * MIB);
+    expect_memory(LOST, "device", 1, 7 * MIB);
     expect_memory(REACHABLE, "device", 3, 6 * MIB);
     expect_memory(REACHABLE, "device", 5, 15 * MIB);
-    expected("\"mentions\": [\"a lost `Buffer` object of\", \"global `kept` in lost_objects\", \"`Model` object of\", \"global `first` in\"]");
+    expected("\"mentions\": [\"a lost `Buffer` object of\", \"a lost heap block of 24 B\", \"global `kept` in lost_objects\", \"`Model` object of\", \"global `first` in\"]");
     return 0;
 }

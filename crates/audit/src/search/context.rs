@@ -33,7 +33,9 @@ impl ThreadContext {
     /// Vector registers do not survive the call of a function, and a system call is made in one, of the C library: they hold
     /// remains then. The code is read here rather than in the handler: code that can only be executed cannot be read.
     pub(super) fn registers(&self, memory: &Memory) -> Vec<u64> {
-        let registers = match interrupted::is_in_system_call(memory, self.instruction) {
+        let is_in_system_call = interrupted::is_in_system_call(memory, self.instruction)
+            || interrupted::is_system_call(memory, self.instruction);
+        let registers = match is_in_system_call {
             true => &self.registers[..interrupted::GENERAL],
             false => &self.registers[..],
         };

@@ -1,4 +1,4 @@
-//! Freed memory in the heaps of glibc's `malloc`: what it holds is not the program's any more.
+//! Freed memory in the heaps of glibc's `malloc`, and the state of its arenas: what they hold is not the program's.
 //!
 //! A heap is a chain of chunks, each of which has its size in front, so all of it can be walked. A chunk is free when the
 //! next one's `PREV_INUSE` bit is clear, or when it is in a thread cache or a fast bin. Chunks of a thread cache carry a key,
@@ -8,6 +8,7 @@
 
 use std::ops::{Range, RangeInclusive};
 
+use super::malloc_state::{MallocState, words_of};
 use super::maps::Region;
 use super::memory::{Memory, bytes_of};
 
@@ -18,9 +19,9 @@ const SMALLEST: u64 = 32;
 const SMALLEST_MAPPED: u64 = 128 << 10;
 /// Alignment and largest size of a heap other than the main one.
 const HEAP: u64 = 64 << 20;
-/// Where `struct malloc_state` has the fast bins and the last chunk.
+/// Where `struct malloc_state` has the fast bins, and what it has at most.
 const FAST_BINS: u64 = 0x10;
-const TOP: u64 = 0x60;
+const STATE: u64 = 0x8c0;
 /// What chunks may be in fast bins, and in thread caches.
 const FAST_CHUNKS: usize = 1 << 20;
 /// Sizes that the chunk of a `struct tcache_perthread_struct` may have: they differ from version to version.
@@ -31,8 +32,16 @@ pub(super) struct Heap {
     /// Where the first chunk may be: it depends on the version.
     starts: Vec<u64>,
     end: u64,
-    /// The arena's structure; not known for the main heap.
-    arena: Option<u64>,
+    /// Not of the main heap.
+    arena: Option<Arena>,
+}
+
+/// What a heap other than the main one begins with.
+struct Arena {
+    /// `heap_info`, which other structures may follow.
+    start: u64,
+    /// The arena's `struct malloc_state`.
+    state: u64,
 }
 
 /// The addresses of a heap's chunks, and the headers and sizes of those in use.
@@ -44,8 +53,15 @@ pub(super) struct Glibc {
     key: Option<u64>,
     /// The links of fast bins are mangled.
     mangled: bool,
-    /// Writable data of the C library, which the main arena's structure is in.
+    /// Writable data of the C library, which the main arena's structure is in, and of the dynamic linker.
     data: Vec<Range<u64>>,
+}
+
+/// The main arena's fast bins, and where `malloc` has pointers of its own beside the heaps.
+#[derive(Default)]
+pub(super) struct MainArena {
+    fast_bins: Option<u64>,
+    pub(super) pointers: Vec<Range<u64>>,
 }
 
 impl Glibc {
@@ -193,41 +209,71 @@ impl Glibc {
         chunks
     }
 
-    /// The free chunks of a heap, sorted. None where it is not consistent. `cached` are the blocks in thread caches, if those
-    /// are known.
-    pub(super) fn free_chunks(
+    /// The main arena. Where its structure is not found, all pointers in the C library's data count as the program's.
+    pub(super) fn main_arena(&self, memory: &Memory, regions: &[Region]) -> MainArena {
+        let main_heap = regions.iter().find(|region| region.name == "[heap]");
+        let first = main_heap.map(|region| region.addresses.start);
+        let mut arena = MainArena::default();
+        for data in &self.data {
+            // Where the heap began, for `sbrk`: without a thread cache, the header of a block of the program.
+            let words = words_of(memory, data.clone()).into_iter().enumerate();
+            let is_first = words.filter(|(_, word)| Some(*word) == first);
+            let places = is_first.map(|(index, _)| data.start + 8 * index as u64);
+            arena.pointers.extend(places.map(|at| at..at + 8));
+            if let Some(state) = MallocState::find(memory, data.clone()) {
+                arena.fast_bins = state.fast_bins;
+                arena.pointers.push(state.pointers);
+            }
+        }
+        arena
+    }
+
+    /// What of a heap is not the program's, sorted: the free chunks, and the state of an arena in front of them. `cached` are the
+    /// blocks in thread caches, if those are known.
+    pub(super) fn holes(
         &self,
         memory: &Memory,
         heap: &Heap,
+        main_arena: &MainArena,
         cached: Option<&[u64]>,
     ) -> Vec<Range<u64>> {
         let mut starts = heap.starts.iter();
-        let Some((mut free, top)) = starts.find_map(|start| {
+        let Some((mut holes, first)) = starts.find_map(|start| {
             let mut free = Vec::new();
             let add = |_, _, chunk: Option<Range<u64>>| free.extend(chunk);
-            let top = self.walk(memory, *start..heap.end, cached, add)?;
-            Some((free, top))
+            self.walk(memory, *start..heap.end, cached, add)?;
+            Some((free, *start))
         }) else {
-            return Vec::new();
+            // Its blocks are not known, but the arena may have others.
+            let state = heap.arena.as_ref().and_then(|arena| {
+                let end = heap.end.min(arena.state + STATE);
+                MallocState::find(memory, arena.state..end)
+            });
+            return state.into_iter().map(|state| state.pointers).collect();
         };
-        let arena = heap.arena.or_else(|| self.main_arena(memory, top?));
-        if let Some(arena) = arena {
-            let first = heap.starts.first().copied().unwrap_or(heap.end);
-            self.fast_chunks(memory, arena, first..heap.end, &mut free);
-            free.sort_unstable_by_key(|chunk| chunk.start);
+        let fast_bins = match &heap.arena {
+            Some(arena) => {
+                holes.push(arena.start..first);
+                Some(arena.state + FAST_BINS)
+            }
+            None => main_arena.fast_bins,
+        };
+        if let Some(fast_bins) = fast_bins {
+            self.fast_chunks(memory, fast_bins, first..heap.end, &mut holes);
         }
-        free
+        holes.sort_unstable_by_key(|hole| hole.start);
+        holes
     }
 
-    /// Visits a chain of chunks: the header and the size of each, and its memory if it is free. Returns the last chunk if it is the
-    /// arena's top. `None` where the chain does not lead exactly to the end.
+    /// Visits a chain of chunks: the header and the size of each, and its memory if it is free. `None` where the chain does not lead
+    /// exactly to the end.
     fn walk(
         &self,
         memory: &Memory,
         Range { start, end }: Range<u64>,
         cached: Option<&[u64]>,
         mut visit: impl FnMut(u64, u64, Option<Range<u64>>),
-    ) -> Option<Option<u64>> {
+    ) -> Option<()> {
         let mut window = Window::new(memory, end);
         let mut at = start;
         loop {
@@ -235,7 +281,7 @@ impl Glibc {
             let size = head & !7;
             if size == 16 && window.word(at + 24).is_some_and(|next| next & !7 == 0) {
                 // The two chunks at the end of a heap that is not the arena's last.
-                return Some(None);
+                return Some(());
             }
             if size < SMALLEST || size % 16 != 0 || size > end - at || head & IS_MMAPPED != 0 {
                 return None;
@@ -243,7 +289,7 @@ impl Glibc {
             let next = at + size;
             if next == end {
                 visit(at, size, Some(at + 16..end));
-                return Some(Some(at));
+                return Some(());
             }
             let has_key = self.key.is_some() && window.word(at + 24) == self.key;
             let is_free = if window.word(next + 8)? & PREV_INUSE == 0 {
@@ -259,26 +305,15 @@ impl Glibc {
         }
     }
 
-    /// The main arena's structure: the C library's variable that names the main heap's last chunk.
-    fn main_arena(&self, memory: &Memory, top: u64) -> Option<u64> {
-        for data in &self.data {
-            let words = words_of(memory, data.clone());
-            if let Some(at) = words.iter().position(|word| *word == top) {
-                return (data.start + 8 * at as u64).checked_sub(TOP);
-            }
-        }
-        None
-    }
-
     /// Adds the chunks of the fast bins that lie in the heap.
     fn fast_chunks(
         &self,
         memory: &Memory,
-        arena: u64,
+        fast_bins: u64,
         heap: Range<u64>,
         free: &mut Vec<Range<u64>>,
     ) {
-        let Some(bins) = memory.words::<10>(arena + FAST_BINS) else {
+        let Some(bins) = memory.words::<10>(fast_bins) else {
             return;
         };
         let mut count = 0;
@@ -301,14 +336,6 @@ impl Glibc {
             }
         }
     }
-}
-
-/// The words in a range, up to the first that cannot be read.
-fn words_of(memory: &Memory, range: Range<u64>) -> Vec<u64> {
-    let mut words = vec![0; (range.end.saturating_sub(range.start) / 8) as usize];
-    let read = memory.read(range.start, bytes_of(&mut words)) / 8;
-    words.truncate(read);
-    words
 }
 
 /// The mark that `free` leaves in chunks of the thread cache: what two freed blocks of different sizes have in common.
@@ -357,7 +384,10 @@ fn heap_at(memory: &Memory, at: u64, region_end: u64) -> Option<Heap> {
     Some(Heap {
         starts,
         end,
-        arena: Some(arena),
+        arena: Some(Arena {
+            start: at,
+            state: arena,
+        }),
     })
 }
 

@@ -38,22 +38,23 @@ pub(super) fn alternate(stack: &libc::stack_t, inside: u64, interrupted: u64) ->
 }
 
 /// Whether this is the instruction behind a system call.
-#[cfg(target_arch = "x86_64")]
 pub(super) fn is_in_system_call(memory: &Memory, next: u64) -> bool {
-    let mut instruction = [0; 2];
-    // `syscall`.
-    next >= 2 && memory.read(next - 2, &mut instruction) == 2 && instruction == [0x0f, 0x05]
+    let call = next.checked_sub(SYSTEM_CALL.len() as u64);
+    call.is_some_and(|call| is_system_call(memory, call))
 }
 
-/// Whether this is the instruction behind a system call.
-#[cfg(target_arch = "aarch64")]
-pub(super) fn is_in_system_call(memory: &Memory, next: u64) -> bool {
-    let mut instruction = [0; 4];
-    // `svc 0`.
-    next >= 4
-        && memory.read(next - 4, &mut instruction) == 4
-        && u32::from_le_bytes(instruction) == 0xd400_0001
+/// Whether this is the instruction of a system call. A call that is restarted behind the handler has it as its next one.
+pub(super) fn is_system_call(memory: &Memory, at: u64) -> bool {
+    let mut instruction = [0; SYSTEM_CALL.len()];
+    memory.read(at, &mut instruction) == instruction.len() && instruction == SYSTEM_CALL
 }
+
+/// `syscall`
+#[cfg(target_arch = "x86_64")]
+const SYSTEM_CALL: [u8; 2] = [0x0f, 0x05];
+/// `svc 0`
+#[cfg(target_arch = "aarch64")]
+const SYSTEM_CALL: [u8; 4] = 0xd400_0001_u32.to_le_bytes();
 
 #[cfg(target_arch = "x86_64")]
 pub(super) fn stack_pointer(context: &libc::ucontext_t) -> u64 {

@@ -5,15 +5,15 @@
 //! ```
 //!
 //! Conservative, as a garbage collector's: each aligned word that has the value of an address, also one inside the
-//! block, counts, unless it is in a block of the heap that nothing leads to. Left out: what the driver and this library hold, freed memory of glibc's heaps, dead parts of
-//! stacks, memory of devices. Blocks of managed memory are searched after the rest, those that were found.
+//! block, counts, unless it is in a block of the heap that nothing leads to. Left out: what the driver and this library hold, freed
+//! memory of glibc's heaps and the state of its arenas, dead parts of stacks, memory of devices. Blocks of managed memory are searched after the rest, those that were found.
 //!
 //! | file | |
 //! |---|---|
 //! | `targets` | the addresses, arranged for fast comparison |
 //! | `maps`, `modules`, `stacks` | mappings, libraries, stacks and thread-local storage |
 //! | `layout` | what is searched |
-//! | `glibc`, `python` | freed chunks; integers of CPython |
+//! | `glibc`, `malloc_state`, `python` | freed chunks; pointers of `malloc` itself; integers of CPython |
 //! | `memory`, `read`, `scan`, `crew` | reading without faults, comparing, threads of the search |
 //! | `managed` | managed memory: what is found is searched in turn |
 //! | `blocks`, `reach`, `resolve` | blocks of the heap, which of them the program reaches, and how |
@@ -34,6 +34,7 @@ mod exports;
 mod glibc;
 mod interrupted;
 mod layout;
+mod malloc_state;
 mod managed;
 mod maps;
 mod memory;
@@ -176,8 +177,10 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
     let modules = modules::read();
     let python = Python::find();
     let glibc = (heap::next_malloc() == NextMalloc::Glibc).then(|| {
-        let library = modules.iter().find(|module| module.is_libc());
-        Glibc::examine(library.map_or_else(Vec::new, |library| library.data.clone()))
+        let libraries = modules
+            .iter()
+            .filter(|module| module.is_libc() || module.is_linker());
+        Glibc::examine(libraries.flat_map(|library| library.data.clone()).collect())
     });
     let crew = Crew::new(limits.helpers);
     let managed: Vec<_> = arranged.managed().values().cloned().collect();
@@ -195,7 +198,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
         managed,
     };
     let survey = Survey::new(&memory, &stopped, known);
-    let holes = survey.free_chunks(&memory, &crew);
+    let holes = survey.holes(&memory, &crew);
     let items = survey.items(&holes);
     // Not from the beginning: on a busy machine it takes time until all threads have stopped.
     let reader = Reader::new(&memory, &holes, Instant::now() + limits.time);

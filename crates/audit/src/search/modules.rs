@@ -34,6 +34,12 @@ impl Module {
         self.path.ends_with("/libc.so.6")
     }
 
+    /// Whether it is the dynamic linker.
+    pub(super) fn is_linker(&self) -> bool {
+        let name = self.path.rsplit('/').next().unwrap_or_default();
+        name.starts_with("ld-linux") || name.starts_with("ld64.so")
+    }
+
     /// The file name, for reports.
     pub(super) fn name(&self) -> String {
         let path = match self.path.as_str() {

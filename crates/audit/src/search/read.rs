@@ -13,7 +13,7 @@ pub(super) struct Part {
     pub(super) addresses: Range<u64>,
     /// Untouched pages hold nothing.
     pub(super) private: bool,
-    /// The free chunks that touch it, as a range of [`Reader::holes`].
+    /// The holes that touch it, as a range of [`Reader::holes`].
     pub(super) holes: Range<usize>,
 }
 
@@ -42,7 +42,7 @@ pub(super) fn holes_in(holes: &[Range<u64>], addresses: &Range<u64>) -> Range<us
 /// Reads for the threads of a search.
 pub(super) struct Reader<'a> {
     memory: &'a Memory,
-    /// Free chunks, sorted.
+    /// What is not the program's, sorted: free chunks, and the state of `malloc`.
     holes: &'a [Range<u64>],
     deadline: Instant,
     pub(super) searched: AtomicU64,

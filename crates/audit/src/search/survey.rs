@@ -255,23 +255,24 @@ impl Survey {
             .count()
     }
 
-    /// Freed chunks of the program's heaps, sorted.
-    pub(super) fn free_chunks(&self, memory: &Memory, crew: &Crew) -> Vec<Range<u64>> {
+    /// What is `malloc`'s and not the program's, sorted: freed chunks of the heaps, and pointers of its own.
+    pub(super) fn holes(&self, memory: &Memory, crew: &Crew) -> Vec<Range<u64>> {
         let Some(glibc) = &self.glibc else {
             return Vec::new();
         };
         let heaps = glibc.heaps(memory, &self.regions);
         let cached = glibc.cached(memory, &self.libc_tls);
-        let free = Mutex::new(Vec::new());
+        let main_arena = glibc.main_arena(memory, &self.regions);
+        let holes = Mutex::new(main_arena.pointers.clone());
         crew.run(heaps.len(), &|part| {
-            let found = glibc.free_chunks(memory, &heaps[part], cached.as_deref());
-            if let Ok(mut free) = free.lock() {
-                free.extend(found);
+            let found = glibc.holes(memory, &heaps[part], &main_arena, cached.as_deref());
+            if let Ok(mut holes) = holes.lock() {
+                holes.extend(found);
             }
         });
-        let mut free = free.into_inner().unwrap_or_default();
-        free.sort_unstable_by_key(|chunk| chunk.start);
-        free
+        let mut holes = holes.into_inner().unwrap_or_default();
+        holes.sort_unstable_by_key(|hole| hole.start);
+        holes
     }
 
     /// The blocks of the program's heaps that are in use: all but the free chunks. `None` where the program's `malloc` is not
