@@ -156,8 +156,8 @@ pub mod oom {
     pub use cuguard_registry::{Growth, Rise};
     #[doc(inline)]
     pub use cuguard_report::oom::{
-        Cause, FailedRequest, KindUsage, Limit, OtherContext, OutOfMemory, PageUse, PoolUse,
-        ProcessUse, Processes, RecoveryResult, RecoveryStep, Settings, SiteUsage,
+        Cause, FailedRequest, GraphMemoryUse, KindUsage, Limit, OtherContext, OutOfMemory, PageUse,
+        PoolUse, ProcessUse, Processes, RecoveryResult, RecoveryStep, Settings, SiteUsage,
     };
 }
 

@@ -168,7 +168,7 @@ plain!(none: ContextGuard<'static> LabelScope);
 plain!(both:
     ContextInfo Amount FailedRequest RecoveryResult ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
     ComputeCapability ContextLimit Schedule Device DeviceAttribute DeviceUuid ParseDeviceError UnknownAttribute
-    DumpSignal Error FailOn FailedFreeGroup Fate Group KindUsage SiteUsage Growth Rise Kind Level Limit MemoryInfo SnapshotReason Origin
+    DumpSignal Error FailOn FailedFreeGroup Fate GraphMemoryUse Group KindUsage SiteUsage Growth Rise Kind Level Limit MemoryInfo SnapshotReason Origin
     OtherContext OutOfMemory PageUse PatternError PoolStats PoolUsage PoolUse Problem ProcessUse Processes FailedCall
     Compaction ManagedAdvice MemoryLocation RecordPolicy ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownFinding UnknownSignal UnknownLevel
     FunctionAttributes LaunchConfig LinkedImage SuggestedBlock

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 /// An allocation, as errors describe it.
 pub(crate) struct Request {
     pub(crate) operation: &'static str,
-    /// `None` for a launch, which no guard owns.
+    /// `None` for a launch of a kernel, which no guard owns.
     pub(crate) kind: Option<Kind>,
     /// 0 where only the driver knows: a stream, a module, a launch.
     pub(crate) bytes: usize,
@@ -47,6 +47,8 @@ pub(crate) enum Refused {
     Limit { held: u64 },
     /// The limit of a pool, which holds this much.
     PoolLimit { held: u64, limit: u64 },
+    /// The check before the launch of a graph with scratch memory. The driver was not called.
+    NotLaunched,
 }
 
 /// Why an attempt failed.

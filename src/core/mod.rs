@@ -36,6 +36,7 @@ pub(crate) mod deferred;
 pub(crate) mod free;
 pub(crate) mod free_event;
 mod free_progress;
+pub(crate) mod graph_scratch;
 pub(crate) mod handle_list;
 pub(crate) mod host_call;
 pub(crate) mod host_memory;

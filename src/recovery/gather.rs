@@ -31,6 +31,7 @@ fn describe(
     let limit = |held| state.budget.limit(held);
     let (function, code, limit) = match *refused {
         Refused::Memory(error) => (Some(error.function), error.code, limit(None)),
+        Refused::NotLaunched => (None, CUresult::OUT_OF_MEMORY, limit(None)),
         Refused::Limit { held } => (None, CUresult::OUT_OF_MEMORY, limit(Some(held))),
         Refused::PoolLimit { held, limit } => {
             let limit = Limit {
@@ -84,10 +85,12 @@ pub(super) fn error(
     why.pools = pools::pools(state);
     why.pools.extend(compaction::describe(state));
     why.pools.retain(|pool| pool.reserved != 0);
+    why.graphs = pools::graphs(state);
     let neighbours = shared_pages(state.device, Some(state));
     why.contexts = other_contexts(state.device, Some(state), &neighbours);
+    let is_limit = matches!(refused, Refused::Limit { .. } | Refused::PoolLimit { .. });
     // Other processes do not matter where the context's own limit is exceeded.
-    why.processes = match settings.ask_processes && matches!(refused, Refused::Memory(_)) {
+    why.processes = match settings.ask_processes && !is_limit {
         true => processes::processes_of(state),
         false => Processes::Unknown("not queried".to_owned()),
     };

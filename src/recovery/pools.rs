@@ -7,7 +7,7 @@ use cuguard_driver::sys::CUmemoryPool;
 use super::OPERATION;
 use crate::core::ContextState;
 use crate::core::open_contexts::on_device;
-use cuguard_report::oom::PoolUse;
+use cuguard_report::oom::{GraphMemoryUse, PoolUse};
 
 /// Calls `each` for the device's default pool and the pools of its contexts, while they are alive. (A pool that other
 /// code created and set for the device may be destroyed at any moment, so it is not inspected.)
@@ -86,6 +86,17 @@ pub(super) fn trim(state: &ContextState) -> bool {
         }
     });
     any | trim_graphs(state)
+}
+
+/// What graphs have reserved of the device.
+pub(super) fn graphs(state: &ContextState) -> GraphMemoryUse {
+    let device = state.device as i32;
+    let known = state.enter(OPERATION).ok().and_then(|_entered| {
+        let reserved = graph::reserved_memory(device).ok()?;
+        let used = graph::used_memory(device).ok()?;
+        Some(GraphMemoryUse { reserved, used })
+    });
+    known.unwrap_or_default()
 }
 
 /// The same for the memory that the driver keeps for launches of graphs.

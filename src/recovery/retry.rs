@@ -99,7 +99,7 @@ fn run_steps(
         // Pending frees and unused memory of pools do not count against the budget; what other pools hold does not count
         // against the limit of a pool.
         let matters = match refused {
-            Refused::Memory(_) => true,
+            Refused::Memory(_) | Refused::NotLaunched => true,
             Refused::Limit { .. } => step == RecoveryStep::Callbacks,
             Refused::PoolLimit { .. } => {
                 // Its blocks may wait for their streams.
@@ -186,6 +186,9 @@ fn run_steps(
 
 /// Whether the driver, which refused device memory, has enough free now.
 fn fits_now(state: &ContextState, request: &Request) -> bool {
-    let is_of_device = matches!(request.kind, Some(Kind::Device | Kind::StreamOrdered));
+    let is_of_device = matches!(
+        request.kind,
+        Some(Kind::Device | Kind::StreamOrdered | Kind::GraphMemory)
+    );
     is_of_device && gather::memory(state).is_some_and(|(free, _)| free >= request.bytes as u64)
 }

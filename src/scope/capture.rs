@@ -17,6 +17,7 @@ use cust::memory::DeviceCopy;
 use super::Scope;
 use super::bound::{DeviceMut, DeviceRef};
 use super::end::ScopeEnd;
+use crate::core::graph_scratch::ScratchSize;
 use crate::core::host_call::GraphCalls;
 use crate::core::lock::lock;
 use crate::core::{OwnedResource, StreamState, free};
@@ -35,7 +36,7 @@ pub(crate) struct Capture {
     /// Memory that nodes of the graph allocate, and that nodes before its end free: address and size.
     pub(super) scratch: Mutex<Vec<(CUdeviceptr, usize)>>,
     /// The size of all of it, once the capture has ended.
-    scratch_bytes: usize,
+    scratch_size: ScratchSize,
     /// What is borrowed here and below, is borrowed for longer than the capture lasts.
     memory: Mutex<Vec<GraphRange<'static>>>,
     /// For a recapture: the memory of the executable.
@@ -49,7 +50,7 @@ impl Capture {
         Self {
             number,
             scratch: Mutex::default(),
-            scratch_bytes: 0,
+            scratch_size: ScratchSize::default(),
             memory: Mutex::default(),
             reusable,
             reused: Mutex::default(),
@@ -97,8 +98,7 @@ impl ScopeEnd {
         };
         let mut freed = Ok(());
         let scratch = super::end::take(&mut capture.scratch);
-        // Addresses of nodes differ, and so the sum cannot overflow.
-        capture.scratch_bytes = scratch.iter().map(|(_, bytes)| bytes).sum();
+        capture.scratch_size = ScratchSize::new(scratch.iter().map(|(_, bytes)| *bytes));
         for (address, _) in scratch.into_iter().rev() {
             // SAFETY: the stream captures, and allocated this in the capture.
             freed = freed.and(unsafe { free::capture_free(address, core.handle()) });
@@ -215,7 +215,7 @@ where
     let parts = GraphParts {
         number: capture.number,
         calls,
-        scratch_bytes: capture.scratch_bytes,
+        scratch: capture.scratch_size,
         memory: super::end::take(&mut capture.memory),
     };
     Ok((Graph::new(owned, parts), value))

@@ -2,8 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
+use cuguard::driver::result::graph;
 use cuguard::driver::sys::CUresult;
+use cuguard::graph::GraphExec;
+use cuguard::oom::Cause;
 use cuguard::{DeviceBuffer, Error, Event, Kind, PinnedBuffer, Result, Stream};
 
 use super::{LEN, counts};
@@ -102,32 +106,44 @@ fn scratch_memory_that_does_not_fit_is_diagnosed() -> Result<()> {
     Ok(())
 }
 
-/// Scratch memory that fits one by one, and not at a time: the launch fails, with the size of all of it. Where memory is
-/// the program's, the diagnosis names it, and the graph can be launched once it is freed.
+/// A graph with scratch memory of such sizes.
+fn with_scratch<'a>(stream: &'a Stream, sizes: &[usize]) -> Result<GraphExec<'a>> {
+    let (graph, ()) = stream.capture(|c| {
+        for bytes in sizes {
+            // SAFETY: nothing reads it.
+            unsafe { c.uninitialized::<u8>(*bytes) }.map(drop)?;
+        }
+        Ok(())
+    })?;
+    graph.instantiate()
+}
+
+/// What refused launches have reserved for good, and how often a graph was launched.
+fn lost_and_launched() -> Result<(u64, u64)> {
+    let lost = graph::reserved_memory(0).unwrap() - graph::used_memory(0).unwrap();
+    Ok((lost, cuguard_sim::counters().calls_of("cuGraphLaunch")))
+}
+
+/// Scratch memory that fits one by one, and not at a time: the launch fails before the driver is called, with the size of all
+/// of it. Where memory is the program's, the diagnosis names it, and the graph can be launched once it is freed.
 #[test]
 fn scratch_memory_that_does_not_fit_at_a_launch_is_diagnosed() -> Result<()> {
     let turn = turn();
     let context = context()?;
     let stream = Stream::new(&context)?;
     let total = context.memory()?.total as usize;
-    let capture = |bytes: usize| {
-        stream.capture(|c| {
-            for _ in 0..2 {
-                // SAFETY: nothing reads it.
-                unsafe { c.uninitialized::<u8>(bytes) }.map(drop)?;
-            }
-            Ok(())
-        })
-    };
-    let (graph, ()) = capture(total / 4 * 3)?;
-    let mut exec = graph.instantiate()?;
+    let before = lost_and_launched()?;
+    let mut exec = with_scratch(&stream, &[total / 4 * 3; 2])?;
     let line = line!() + 1;
     let why = room::why(exec.launch(&stream));
     assert_eq!(why.causes()[0].name(), "larger_than_device", "{why:#}");
     assert_eq!(why.request.operation, "GraphExec::launch");
-    assert_eq!(why.request.function, Some("cuGraphLaunch"));
+    assert_eq!(why.request.function, None, "the driver was not called");
+    let line_of_error = why.to_string();
+    let not_launched = "on device 0: not launched, because its memory does not fit: larger than";
+    assert!(line_of_error.contains(not_launched), "{line_of_error}");
     assert_eq!(why.request.bytes, Some(total as u64 / 4 * 6));
-    assert_eq!(why.request.kind, Some(Kind::StreamOrdered));
+    assert_eq!(why.request.kind, Some(Kind::GraphMemory));
     let site = why.request.site.as_ref().expect("the call site");
     assert!(
         site.file.ends_with("capture.rs") && site.line == line,
@@ -138,16 +154,116 @@ fn scratch_memory_that_does_not_fit_at_a_launch_is_diagnosed() -> Result<()> {
     exec.close()?;
 
     let data = room::leave(&context, 256 * room::MIB)?;
-    let (graph, ()) = capture(512 * room::MIB)?;
-    let mut exec = graph.instantiate()?;
+    let mut exec = with_scratch(&stream, &[512 * room::MIB; 2])?;
     let why = room::why(exec.launch(&stream));
     assert_eq!(why.causes()[0].name(), "own_data", "{why:#}");
+    assert_eq!(lost_and_launched()?, before);
     drop(data);
     exec.launch(&stream)?;
     drop(exec);
     drop(stream);
     context.close()?;
     turn.all_came_back();
+    Ok(())
+}
+
+/// What the driver keeps for later launches counts as room, for the same graph and for others, also together with what is
+/// free. A recovery step makes room as for any allocation.
+#[test]
+fn scratch_memory_fits_into_what_graphs_keep() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let (lost, _) = lost_and_launched()?;
+    let mut first = with_scratch(&stream, &[512 * room::MIB])?;
+    first.launch(&stream)?;
+    let data = room::leave(&context, 112 * room::MIB)?;
+    first.launch(&stream)?;
+    with_scratch(&stream, &[256 * room::MIB; 2])?.launch(&stream)?;
+    // 96 of the 112 MiB that are free, in chunks of 32.
+    with_scratch(&stream, &[608 * room::MIB])?.launch(&stream)?;
+    let mut exec = with_scratch(&stream, &[640 * room::MIB])?;
+    let why = room::why(exec.launch(&stream));
+    assert_eq!(why.causes()[0].name(), "own_data", "{why:#}");
+    let data = Arc::new(Mutex::new(Some(data)));
+    let cache = data.clone();
+    let callback = context.release_on_oom(move |_| drop(cache.lock().unwrap().take()));
+    exec.launch(&stream)?;
+    assert!(data.lock().unwrap().is_none(), "the callback has freed it");
+    assert_eq!(lost_and_launched()?.0, lost);
+    drop((first, exec, callback));
+    drop(stream);
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Two graphs of one scope run one after the other, in the same memory. One on another stream needs its own.
+#[test]
+fn graphs_on_one_stream_share_their_scratch_memory() -> Result<()> {
+    let turn = turn();
+    let context = context()?;
+    let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let (lost, _) = lost_and_launched()?;
+    let mut execs = [
+        with_scratch(&stream, &[256 * room::MIB])?,
+        with_scratch(&stream, &[256 * room::MIB])?,
+    ];
+    let mut elsewhere = with_scratch(&other, &[256 * room::MIB])?;
+    let data = room::leave(&context, 304 * room::MIB)?;
+    stream.scope(|s| {
+        let [first, second] = &mut execs;
+        let (mut first, mut second) = (s.bind_graph(first)?, s.bind_graph(second)?);
+        for _ in 0..2 {
+            s.launch_graph(&mut first)?;
+            s.launch_graph(&mut second)?;
+        }
+        let why = room::why(elsewhere.launch(&other));
+        assert_eq!(why.request.function, None, "{why:#}");
+        Ok(())
+    })?;
+    elsewhere.launch(&other)?;
+    assert_eq!(lost_and_launched()?.0, lost);
+    drop((execs, elsewhere, data));
+    drop((stream, other));
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
+
+/// Other code launches a graph that does not fit. What is lost then is named, and is no room for a launch.
+#[test]
+fn what_a_refused_launch_of_other_code_has_reserved_is_named() -> Result<()> {
+    let _turn = turn();
+    let context = context()?;
+    let stream = Stream::new(&context)?;
+    let (before, _) = lost_and_launched()?;
+    let mut exec = with_scratch(&stream, &[256 * room::MIB])?;
+    let data = room::leave(&context, 80 * room::MIB)?;
+    // SAFETY: both are alive, and nothing uses them.
+    let refused = unsafe { graph::launch(exec.as_raw(), stream.as_raw()) };
+    assert_eq!(refused.unwrap_err().code, CUresult::OUT_OF_MEMORY);
+    let (lost, _) = lost_and_launched()?;
+    assert_eq!(lost - before, 64 << 20);
+    let why = room::why(room::take(&context, 32 * room::MIB));
+    let cause = why
+        .causes()
+        .into_iter()
+        .find(|cause| cause.name() == "reserved_for_graphs");
+    let expected = Some(Cause::ReservedForGraphs { bytes: lost, lost });
+    assert_eq!(cause, expected, "{why:#}");
+    let text = why.to_text();
+    assert!(text.contains(" lost until the process ends"), "{text}");
+    let words = "are reserved for graphs and unused: launches that failed";
+    assert!(text.contains(words), "{text}");
+    let why = room::why(exec.launch(&stream));
+    assert_eq!(why.request.function, None, "{why:#}");
+    drop(data);
+    exec.launch(&stream)?;
+    assert_eq!(lost_and_launched()?.0, lost);
+    drop(exec);
+    drop(stream);
+    context.close()?;
     Ok(())
 }
 

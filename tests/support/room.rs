@@ -34,7 +34,15 @@ pub fn take_on(stream: &Stream, bytes: usize) -> Result<DeviceBuffer<u8>> {
 }
 
 /// Allocates all free memory but `bytes`.
+#[track_caller]
 pub fn leave(context: &Context, bytes: usize) -> Result<DeviceBuffer<u8>> {
-    let free = context.memory()?.free as usize;
-    take(context, (free - bytes) & !(2 * MIB - 1))
+    let memory = context.memory()?;
+    let Some(rest) = (memory.free as usize).checked_sub(bytes) else {
+        let (free, total) = (memory.free as usize / MIB, memory.total as usize / MIB);
+        panic!(
+            "the test needs {} MiB, and {free} of {total} MiB are free: other processes hold them, or a test before",
+            bytes / MIB
+        );
+    };
+    take(context, rest & !(2 * MIB - 1))
 }

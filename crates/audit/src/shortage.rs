@@ -20,10 +20,10 @@ use cuguard_nvml::{Nvml, Process};
 use cuguard_registry::{Amount, Kind, Origin, Registry, record_out_of_memory};
 use cuguard_report::audit::{Refused, program_functions};
 use cuguard_report::oom::{
-    FailedRequest, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings,
+    FailedRequest, GraphMemoryUse, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings,
 };
 use cuguard_report::register_frames;
-use cuguard_sys::{CUdevice, CUmemoryPool, CUresult, pool_attribute};
+use cuguard_sys::{CUdevice, CUmemoryPool, CUresult, graph_mem_attribute, pool_attribute};
 
 use crate::real::queries;
 use crate::state::contexts;
@@ -219,6 +219,7 @@ fn diagnose(
     }
     why.pools = pools_on(device, is_only);
     why.pools.retain(|pool| pool.reserved != 0);
+    why.graphs = graphs(device).unwrap_or_default();
     // SAFETY: as above.
     let address =
         text::<32>(|text, len| unsafe { queries::cuDeviceGetPCIBusId(text, len, device) });
@@ -347,6 +348,21 @@ fn pools_on(device: CUdevice, is_only: bool) -> Vec<PoolUse> {
         }
     }
     list
+}
+
+/// What graphs have reserved of a device.
+fn graphs(device: CUdevice) -> Option<GraphMemoryUse> {
+    let attribute = |which| {
+        let mut value = 0_u64;
+        let into = (&raw mut value).cast();
+        // SAFETY: as above; these attributes have 8 bytes.
+        let result = unsafe { queries::cuDeviceGetGraphMemAttribute(device, which, into) };
+        result.is_success().then_some(value)
+    };
+    Some(GraphMemoryUse {
+        reserved: attribute(graph_mem_attribute::RESERVED_MEM_CURRENT)?,
+        used: attribute(graph_mem_attribute::USED_MEM_CURRENT)?,
+    })
 }
 
 fn pool(pool: CUmemoryPool, name: String) -> Option<PoolUse> {

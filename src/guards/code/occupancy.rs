@@ -34,10 +34,10 @@ fn plain(entered: &Entered<'_>, failed: Failed) -> Error {
             Err(error) => error,
             Ok(()) => unreachable!("the result is an error"),
         },
-        // Only allocations are subject to limits.
-        Failed::OutOfMemory(Refused::Limit { .. } | Refused::PoolLimit { .. }) => {
-            unreachable!("nothing is allocated")
-        }
+        // Only allocations are subject to limits, and only graphs are checked.
+        Failed::OutOfMemory(
+            Refused::Limit { .. } | Refused::PoolLimit { .. } | Refused::NotLaunched,
+        ) => unreachable!("nothing is allocated"),
         Failed::Other(error) => *error,
     }
 }

@@ -46,6 +46,7 @@ queries! {
     cuCtxGetDevice
     cuDeviceGetCount
     cuDeviceGetDefaultMemPool
+    cuDeviceGetGraphMemAttribute
     cuDeviceGetName
     cuDeviceGetPCIBusId
     cuDeviceTotalMem_v2

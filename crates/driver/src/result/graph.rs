@@ -124,10 +124,24 @@ pub fn trim_memory(device: i32) -> Result {
 /// `CUDA_ERROR_INVALID_DEVICE`, or any other driver error.
 #[inline]
 pub fn reserved_memory(device: i32) -> Result<u64> {
-    const RESERVED: u32 = graph_mem_attribute::RESERVED_MEM_CURRENT;
+    memory(device, graph_mem_attribute::RESERVED_MEM_CURRENT)
+}
+
+/// Returns how much of [`reserved_memory`] graphs use, or the driver keeps for their launches, in bytes. The rest was reserved
+/// by launches that failed for lack of memory, and stays reserved until the process ends.
+///
+/// # Errors
+///
+/// `CUDA_ERROR_INVALID_DEVICE`, or any other driver error.
+#[inline]
+pub fn used_memory(device: i32) -> Result<u64> {
+    memory(device, graph_mem_attribute::USED_MEM_CURRENT)
+}
+
+fn memory(device: i32, attribute: u32) -> Result<u64> {
     out(|bytes: &mut u64| {
         let bytes = std::ptr::from_mut(bytes).cast();
-        // SAFETY: this attribute is 64 bits wide, which can be written to; the driver checks the device.
-        unsafe { call!(cuDeviceGetGraphMemAttribute(device, RESERVED, bytes)) }
+        // SAFETY: these attributes are 64 bits wide, which can be written to; the driver checks the device.
+        unsafe { call!(cuDeviceGetGraphMemAttribute(device, attribute, bytes)) }
     })
 }

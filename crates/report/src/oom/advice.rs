@@ -115,6 +115,35 @@ impl OutOfMemory {
         }
     }
 
+    /// Memory that graphs have reserved.
+    fn about_graphs(&self, advice: &mut Advice, bytes: u64, lost: u64) {
+        if lost < bytes {
+            advice.add(
+                match (self.settings.audited, self.is_off(RecoveryStep::Trim)) {
+                    (true, _) => {
+                        "release what graphs keep for later launches: cuDeviceGraphMemTrim"
+                    }
+                    (false, true) => {
+                        "let what graphs keep for later launches be released: OomPolicy::trim(true)"
+                    }
+                    (false, false) => {
+                        "wait for graphs with scratch memory on other streams before the next"
+                    }
+                },
+            );
+        }
+        if lost != 0 {
+            advice.add("restart the process: no call releases what a failed launch has reserved");
+            advice.add(match self.settings.audited {
+                true => "before cuGraphLaunch, check that the memory of the graph fits (cuMemGetInfo)",
+                false => {
+                    "launch graphs with GraphExec::launch or Scope::launch_graph, which check before that \
+                     their memory fits"
+                }
+            });
+        }
+    }
+
     pub(super) fn is_launch(&self) -> bool {
         self.request.function == Some("cuLaunchKernel")
     }
@@ -309,6 +338,7 @@ impl OutOfMemory {
                 advice.add("close contexts that are not needed");
             }
             Cause::OtherProcesses { .. } => self.about_processes(advice),
+            Cause::ReservedForGraphs { bytes, lost } => self.about_graphs(advice, *bytes, *lost),
             Cause::HoardedByPools { .. } => self.about_pools(advice),
             Cause::PendingFrees { .. } => advice.add(match self.tried(RecoveryStep::Wait) {
                 Some(result) if !result.allowed => "let it wait for them: OomPolicy::wait(true)",

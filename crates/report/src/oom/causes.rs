@@ -17,7 +17,7 @@
 use cuguard_registry::{Kind, PAGE, SiteUsage};
 
 use super::facts::OutOfMemory;
-use super::others::OtherContext;
+use super::others::{GRAPH_CHUNK, OtherContext};
 use super::shares::Shares;
 use crate::words::total as sum;
 
@@ -83,6 +83,14 @@ pub enum Cause {
         /// outside.
         pids: Vec<u32>,
     },
+    /// Graphs have reserved it: those that run, the driver for their next launch, or launches that failed for lack of
+    /// memory.
+    ReservedForGraphs {
+        /// How much.
+        bytes: u64,
+        /// How much of it such a launch has left behind: unused, and not released until the process ends.
+        lost: u64,
+    },
     /// Memory pools reserve it and do not use it.
     HoardedByPools {
         /// How much.
@@ -141,6 +149,7 @@ impl Cause {
             | Self::OutsideGuards { bytes }
             | Self::OtherContexts { bytes }
             | Self::OtherProcesses { bytes, .. }
+            | Self::ReservedForGraphs { bytes, .. }
             | Self::HoardedByPools { bytes }
             | Self::PendingFrees { bytes, .. }
             | Self::Fragmentation { bytes, .. }
@@ -173,6 +182,7 @@ impl Cause {
             Self::OutsideGuards { .. } => "outside_guards",
             Self::OtherContexts { .. } => "other_contexts",
             Self::OtherProcesses { .. } => "other_processes",
+            Self::ReservedForGraphs { .. } => "reserved_for_graphs",
             Self::HoardedByPools { .. } => "hoarded_by_pools",
             Self::PendingFrees { .. } => "pending_frees",
             Self::Fragmentation { .. } => "fragmentation",
@@ -288,6 +298,9 @@ impl OutOfMemory {
         };
         match self.request.kind {
             Some(Kind::Managed) => request,
+            Some(Kind::GraphMemory) => request
+                .checked_next_multiple_of(GRAPH_CHUNK)
+                .unwrap_or(request),
             _ => request.checked_next_multiple_of(PAGE).unwrap_or(request),
         }
     }
@@ -363,6 +376,10 @@ impl OutOfMemory {
             Cause::Escaped {
                 bytes: shares.escaped,
             },
+            Cause::ReservedForGraphs {
+                bytes: self.reserved_for_graphs(),
+                lost: self.graphs.lost(),
+            },
         ];
         // Contexts themselves always need some hundred megabytes.
         let outside = shares.outside.unwrap_or(0);
@@ -375,7 +392,9 @@ impl OutOfMemory {
     /// Whether the cause is certainly outside of this context.
     fn is_surely_elsewhere(&self, cause: &Cause) -> bool {
         match cause {
-            Cause::OtherProcesses { .. } | Cause::OtherContexts { .. } => true,
+            Cause::OtherProcesses { .. }
+            | Cause::OtherContexts { .. }
+            | Cause::ReservedForGraphs { .. } => true,
             // It is still this process.
             Cause::OutsideGuards { bytes } => {
                 *bytes >= self.own_bytes() && !self.pages_are_unknown()

@@ -75,6 +75,15 @@ impl OutOfMemory {
                 format!("other contexts of this process hold {size}")
             }
             Cause::OtherProcesses { bytes, pids } => self.short_processes(*bytes, pids),
+            Cause::ReservedForGraphs { bytes, lost } => {
+                let reserved = format!("{size} are reserved for graphs");
+                let why = "launches that failed for lack of memory left that behind";
+                match *lost {
+                    0 => reserved,
+                    lost if lost >= *bytes => format!("{reserved} and unused: {why}"),
+                    lost => format!("{reserved}, {} of it unused: {why}", ByteSize(lost)),
+                }
+            }
             Cause::HoardedByPools { .. } if self.is_in_shared_pages() => {
                 format!("blocks in pools leave {size} of their pages unused")
             }
@@ -218,6 +227,12 @@ impl Page<'_> {
                     whose.push_str(", or pages that blocks of guards do not fill");
                 }
                 vec![whose]
+            }
+            Cause::ReservedForGraphs { lost: 1.., .. } => {
+                vec![
+                    "the driver releases what is unused when the process ends, and no sooner"
+                        .to_owned(),
+                ]
             }
             Cause::FreeButRefused { .. } => {
                 vec!["memory that is known here does not explain it".to_owned()]

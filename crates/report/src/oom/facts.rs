@@ -2,7 +2,7 @@
 
 use cuguard_registry::{Amount, ContextInfo, Kind, Level, PageUse, Site, SiteUsage};
 
-use super::others::{OtherContext, PoolUse, Processes};
+use super::others::{GraphMemoryUse, OtherContext, PoolUse, Processes};
 
 /// Why an allocation failed: everything that is known about it, as plain data.
 ///
@@ -49,6 +49,8 @@ pub struct OutOfMemory {
     pub call_sites: Vec<SiteUsage>,
     /// The device's memory pools: its default one, and those of its contexts in this process.
     pub pools: Vec<PoolUse>,
+    /// What graphs have reserved.
+    pub graphs: GraphMemoryUse,
     /// How many streams have frees that are not complete or that nothing has waited for: the driver reuses
     /// neither.
     pub busy_streams: u64,
@@ -72,7 +74,8 @@ pub struct FailedRequest {
     /// How many bytes; `None` where only the driver knows: for a context, a stream, an event, a module, a
     /// memory pool, a launch.
     pub bytes: Option<u64>,
-    /// What was to be allocated; `None` for a context and a launch.
+    /// What was to be allocated; `None` for a context and a launch. [`Kind::GraphMemory`] for the launch of a graph
+    /// with scratch memory.
     pub kind: Option<Kind>,
     /// The call site; `None` for a context, and for an audited program.
     pub site: Option<Site>,
@@ -80,7 +83,8 @@ pub struct FailedRequest {
     pub stack: &'static [usize],
     /// The name of the thread.
     pub thread: Option<String>,
-    /// The driver's function that failed; `None` where the memory limit refused.
+    /// The driver's function that failed; `None` where the memory limit refused, and where a graph was not launched
+    /// because its scratch memory does not fit.
     pub function: Option<&'static str>,
     /// Its error code.
     pub code: u32,

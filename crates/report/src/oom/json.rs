@@ -83,6 +83,10 @@ impl OutOfMemory {
             },
             "context": self.context(),
             "pools": pools,
+            "graphs": object! {
+                "reserved": self.graphs.reserved,
+                "used": self.graphs.used,
+            },
             "busy_streams": self.busy_streams,
             "pending_bytes": (self.pending_bytes != u64::MAX).then_some(self.pending_bytes),
             "other_contexts": other_contexts,
@@ -132,6 +136,7 @@ fn cause(cause: &Cause) -> Value {
     let mut value = object! {"cause": cause.name(), "bytes": cause.bytes()};
     match cause {
         Cause::OtherProcesses { pids, .. } => value.push("pids", list(pids, |pid| (*pid).into())),
+        Cause::ReservedForGraphs { lost, .. } => value.push("lost", *lost),
         Cause::PendingFrees { streams, .. } => value.push("streams", *streams),
         Cause::Fragmentation { pages, .. } => value.push("pages", *pages),
         Cause::OwnData { grows, .. } => value.push("grows", *grows),

@@ -29,7 +29,7 @@ pub use cuguard_registry::{PageUse, SiteUsage};
 pub use facts::{
     FailedRequest, KindUsage, Limit, OutOfMemory, RecoveryResult, RecoveryStep, Settings,
 };
-pub use others::{OtherContext, PoolUse, ProcessUse, Processes};
+pub use others::{GRAPH_CHUNK, GraphMemoryUse, OtherContext, PoolUse, ProcessUse, Processes};
 pub use text::conclusion;
 
 /// Prints the whole report to standard error in one piece.

@@ -21,6 +21,33 @@ pub struct PoolUse {
     pub of_cuguard: bool,
 }
 
+/// What graphs of this process have reserved of the device: for memory that their nodes allocate.
+///
+/// ```
+/// use cuguard_report::oom::GraphMemoryUse;
+///
+/// assert_eq!(GraphMemoryUse { reserved: 300, used: 100 }.lost(), 200);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GraphMemoryUse {
+    /// All of it.
+    pub reserved: u64,
+    /// What graphs use, or the driver keeps for their launches.
+    pub used: u64,
+}
+
+/// What graphs reserve at a time. Measured on an H200.
+pub const GRAPH_CHUNK: u64 = 32 << 20;
+
+impl GraphMemoryUse {
+    /// What launches reserved that failed for lack of memory. Nothing can use it, and the driver releases it when the process
+    /// ends.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.reserved.saturating_sub(self.used)
+    }
+}
+
 /// Another context of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OtherContext {

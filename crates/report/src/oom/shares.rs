@@ -48,6 +48,12 @@ impl OutOfMemory {
         sum(kinds.map(|kind| usage_of(&self.usage, *kind).bytes))
     }
 
+    /// What graphs have reserved and no record shows.
+    pub(super) fn reserved_for_graphs(&self) -> u64 {
+        let recorded = usage_of(&self.usage, Kind::GraphMemory).bytes;
+        self.graphs.reserved.saturating_sub(recorded)
+    }
+
     /// The bytes of page-locked host memory that are recorded.
     pub(super) fn page_locked_bytes(&self) -> u64 {
         let page_locked = self.usage.iter().filter(|held| is_page_locked(held.kind));
@@ -162,6 +168,7 @@ impl OutOfMemory {
         let in_pages = self.pages.map(|pages| pages.taken());
         let plain = sum(OUTSIDE_POOLS.iter().map(|kind| match (kind, in_pages) {
             (Kind::Device, Some(taken)) => taken,
+            (Kind::GraphMemory, _) => of(kind).max(self.graphs.reserved),
             _ => of(kind),
         }));
         let contexts = || self.contexts.iter();

@@ -95,6 +95,9 @@ impl OutOfMemory {
             None if self.limit.is_some_and(|limit| limit.refused) => {
                 "the memory limit of its context refused it".to_owned()
             }
+            None if self.request.kind == Some(Kind::GraphMemory) => {
+                "not launched, because its memory does not fit".to_owned()
+            }
             None => "it was refused".to_owned(),
             Some(function) => format!(
                 "{function} returned {} ({})",
@@ -324,6 +327,16 @@ impl Page<'_> {
         }
         for pool in &why.pools {
             self.row("pool", pool_line(pool));
+        }
+        let graphs = &why.graphs;
+        if graphs.reserved != 0 {
+            let (reserved, used) = (ByteSize(graphs.reserved), ByteSize(graphs.used));
+            let mut what = format!("{reserved} reserved, {used} in use or kept for launches");
+            if graphs.lost() != 0 {
+                let lost = ByteSize(graphs.lost());
+                let _ = write!(what, ", {lost} lost until the process ends");
+            }
+            self.row("graphs", what);
         }
         for context in &why.contexts {
             let (number, bytes) = (context.number, ByteSize(context.bytes));

@@ -230,7 +230,10 @@ mod tests {
         assert!(state.grow_graph_memory(0, 1).is_err());
         let usage = state.device(0).graph_memory;
         assert_eq!(usage.reserved(), all / CHUNK * CHUNK);
-        assert_eq!((usage.used_high, usage.reserved_high), (0, usage.reserved()));
+        assert_eq!(
+            (usage.used_high, usage.reserved_high),
+            (0, usage.reserved())
+        );
     }
 
     #[test]

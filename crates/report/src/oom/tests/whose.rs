@@ -53,6 +53,70 @@ fn memory_that_no_guard_took() {
     assert!(why.to_text().contains("libraries of this process"));
 }
 
+/// What graphs have reserved is not called unknown memory of this process, and what a failed launch left behind is told from it.
+#[test]
+fn memory_that_graphs_have_reserved() {
+    let mut why = card(GIB, 2 * GIB);
+    why.processes = Processes::Known(vec![this(138 * GIB)]);
+    why.graphs.reserved = 138 * GIB;
+    assert_eq!(names(&why), ["reserved_for_graphs"]);
+    assert_eq!(bytes(&why), [138 * GIB]);
+    adds_up(&why);
+    let text = why.to_text();
+    let words =
+        "why: 138 GiB are reserved for graphs and unused: launches that failed for lack of memory";
+    assert!(text.contains(words), "{text}");
+    assert!(text.contains("restart the process"), "{text}");
+    let row =
+        "  graphs            138 GiB reserved, 0 B in use or kept for launches, 138 GiB lost until";
+    assert!(text.contains(row), "{text}");
+    assert!(!text.contains("outside of its guards"), "{text}");
+    why.graphs.used = 100 * GIB;
+    let text = why.to_text();
+    assert!(
+        text.contains("138 GiB are reserved for graphs, 38 GiB of it unused: "),
+        "{text}"
+    );
+    let json = why.to_json();
+    let graphs = format!(
+        r#""graphs":{{"reserved":{},"used":{}}}"#,
+        138 * GIB,
+        100 * GIB
+    );
+    assert!(json.contains(&graphs), "{json}");
+    assert!(json.contains(&format!(r#""lost":{}"#, 38 * GIB)), "{json}");
+    why.graphs.used = 138 * GIB;
+    let text = why.to_text();
+    assert!(
+        text.contains("why: 138 GiB are reserved for graphs\n"),
+        "{text}"
+    );
+    assert!(
+        !text.contains("restart") && !text.contains("lost"),
+        "{text}"
+    );
+    // An audited program has records of what is allocated.
+    why.settings.audited = true;
+    why.usage.push(held(Kind::GraphMemory, 1, 138 * GIB));
+    assert_eq!(names(&why), ["own_data"]);
+    adds_up(&why);
+}
+
+/// A graph is not launched where it needs a chunk more than is free.
+#[test]
+fn a_graph_needs_whole_chunks() {
+    let mut why = card(40 * MIB, 33 * MIB);
+    why.total = Some(256 * MIB);
+    own(&mut why, 216 * MIB);
+    why.request.kind = Some(Kind::GraphMemory);
+    assert_eq!(names(&why), ["own_data"]);
+    let line = why.to_string();
+    assert!(
+        line.contains(": not launched, because its memory does not fit: the context's own data"),
+        "{line}"
+    );
+}
+
 /// A pool says what is in use, whoever uses it.
 #[test]
 fn memory_of_pools_that_no_guard_took() {
