@@ -7,6 +7,7 @@ use crate::format::{Bytes, LONGEST_TEXT, Put, cut, put_text};
 mod tag {
     pub(super) const DIAGNOSIS: u8 = 1;
     pub(super) const FOUND: u8 = 2;
+    pub(super) const EXIT_BEGINS: u8 = 3;
 }
 
 /// A note.
@@ -20,6 +21,8 @@ pub(crate) enum Note {
     },
     /// What a search at the end found.
     Found(Found),
+    /// The exit of the process begins, at a time.
+    ExitBegins { time: u64 },
 }
 
 impl Note {
@@ -56,6 +59,10 @@ impl Note {
                 body.byte(found.lost.into());
                 tag::FOUND
             }
+            Self::ExitBegins { time } => {
+                body.number(*time);
+                tag::EXIT_BEGINS
+            }
         };
         let mut out = vec![tag];
         out.number(body.len() as u64);
@@ -80,6 +87,9 @@ impl Note {
                 context: body.small()?,
                 lost: body.byte()? != 0,
             }),
+            tag::EXIT_BEGINS => Self::ExitBegins {
+                time: body.number()?,
+            },
             _ => return Some(None),
         }))
     }
@@ -102,6 +112,7 @@ mod tests {
         };
         let mut samples = Note::diagnosis(u64::MAX, u32::MAX, "why: \u{e9}");
         samples.extend([found(false), found(true)]);
+        samples.push(Note::ExitBegins { time: u64::MAX });
         samples
     }
 
@@ -136,7 +147,7 @@ mod tests {
             .iter()
             .map(|part| match part {
                 Note::Diagnosis { part, .. } => part.as_str(),
-                Note::Found(_) => "",
+                Note::Found(_) | Note::ExitBegins { .. } => "",
             })
             .collect();
         assert_eq!(joined, text);

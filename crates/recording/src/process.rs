@@ -321,6 +321,24 @@ pub fn record_found(found: impl IntoIterator<Item = Found>) {
     }
 }
 
+/// The exit of the process begins, at this time of [`cuguard_sync::clock`]: `main` returned, or `exit` was called. The recording goes on. Where
+/// it is called again, the first call counts. Does nothing while [`is_on`] returns `false`, and in a signal handler that interrupts the
+/// recording of an event.
+///
+/// ```
+/// cuguard_recording::record_exit_begins(cuguard_sync::clock::nanoseconds());
+/// ```
+#[cold]
+pub fn record_exit_begins(time: u64) {
+    if let Some(writer) = writer() {
+        let Some(_busy) = Busy::enter() else {
+            return;
+        };
+        let time = writer.since_begin(time);
+        writer.notes(0, std::iter::once(Note::ExitBegins { time }));
+    }
+}
+
 /// The process exits, at this time of [`cuguard_sync::clock`]: the recording ends. In a signal handler that interrupts the
 /// recording of an event, the end is not written.
 pub fn note_exit(time: u64) {

@@ -73,6 +73,7 @@ impl Run {
             started: recording.meta.started,
             begin: recording.begin,
             end,
+            exit_begins: recording.exit_begins,
             exited,
             kinds: recording.kinds.into_iter().map(kind).collect(),
             sites: found.sites,

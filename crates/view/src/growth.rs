@@ -134,11 +134,15 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
         let kind = run.kinds.get(usize::from(run.allocations[*index].kind));
         kind.is_some_and(|kind| kind.is_memory)
     };
-    let starts: Vec<usize> = (0..run.allocations.len()).filter(is_memory).collect();
+    // What is freed while the process exits does not hide what grew.
+    let exit = run.exit_begins.map_or(run.end, |exit| exit.min(run.end));
+    let starts: Vec<usize> = (0..run.allocations.len())
+        .filter(|index| is_memory(index) && run.allocations[*index].start <= exit)
+        .collect();
     let mut ends: Vec<usize> = starts
         .iter()
         .copied()
-        .filter(|index| end_of(*index) != FOREVER)
+        .filter(|index| end_of(*index) <= exit)
         .collect();
     ends.sort_by_key(|index| end_of(*index));
     let mut sites = chosen(run, &starts);
@@ -206,7 +210,7 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
     // The last allocation, and the end.
     step(&mut steps, last, done, &mut sites);
     let mut after = before;
-    for ended in freed.filter(|ended| end_of(**ended) <= run.end) {
+    for ended in freed {
         after = change(*ended, false, &mut sites);
         done += 1;
     }
@@ -214,9 +218,9 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
         .first()
         .map_or(0, |index| run.allocations[*index].start);
     let [falling, whole] =
-        [last, first].map(|begin| Duration::from_nanos(run.end.saturating_sub(begin)));
+        [last, first].map(|begin| Duration::from_nanos(exit.saturating_sub(begin)));
     if !is_teardown(before, after, falling, whole) {
-        step(&mut steps, run.end, done, &mut sites);
+        step(&mut steps, exit, done, &mut sites);
     }
     let mut sites: Vec<_> = sites.into_iter().collect();
     sites.sort_unstable_by_key(|(site, _)| *site);

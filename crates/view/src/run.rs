@@ -59,6 +59,8 @@ pub struct Run {
     pub begin: u64,
     /// The last moment, in nanoseconds since the origin.
     pub end: u64,
+    /// When its exit began, in nanoseconds since the origin: `main` returned, or `exit` was called. `None` where it is unknown.
+    pub exit_begins: Option<u64>,
     /// Whether the process exited. Otherwise it was killed, or still runs.
     pub exited: bool,
     /// The kinds of resources.

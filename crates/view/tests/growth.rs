@@ -93,3 +93,20 @@ fn what_is_freed_or_allocated_in_one_go_does_not_grow() {
         }
     }
 }
+
+#[test]
+fn what_is_freed_at_exit_does_not_hide_growth() {
+    let mut run = rounds(20, &[Temporary, Stays, Free]);
+    let exit = run.end + 1;
+    // One by one, and for longer than the program ran.
+    let kept = run.allocations.iter_mut().filter(|it| it.end == FOREVER);
+    for (number, block) in (1..).zip(kept) {
+        block.end = exit + number * run.end;
+    }
+    run.end = exit * 100;
+    assert_eq!(growing_sites(&run), [], "it fell again");
+    run.exit_begins = Some(exit);
+    let found = growing_sites(&run);
+    let sites: Vec<_> = found.iter().map(|one| (one.site, one.blocks)).collect();
+    assert_eq!(sites, [(1, 20)]);
+}

@@ -8,6 +8,7 @@ use std::panic::catch_unwind;
 use std::sync::Once;
 
 use cuguard_report::{ReportSettings, register_frames, start_recording};
+use cuguard_sync::clock;
 
 use super::{run_folder, settings};
 use crate::python;
@@ -30,6 +31,11 @@ fn start(settings: &ReportSettings) {
     if let Some(path) = cuguard_recording::path() {
         run_folder::note_recording(path);
     }
+}
+
+/// The exit of the process begins: what is freed from now on does not hide what grew.
+pub(super) fn exit_begins() {
+    cuguard_recording::record_exit_begins(clock::nanoseconds());
 }
 
 /// The process ends.

@@ -188,7 +188,10 @@ fn is_last_thread() -> bool {
 fn make() {
     let reason = Reason::from_code(REASON.load(Ordering::Acquire));
     if reason == Reason::ExitBegins {
-        let _ = std::panic::catch_unwind(crate::report::search_early);
+        let _ = std::panic::catch_unwind(|| {
+            recording::exit_begins();
+            crate::report::search_early();
+        });
         let _ = PHASE.compare_exchange(REQUESTED, IDLE, Ordering::AcqRel, Ordering::Acquire);
         wake(&PHASE);
         return;

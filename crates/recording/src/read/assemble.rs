@@ -163,6 +163,11 @@ impl Numbers {
                     recording.found.push(found);
                 }
                 Note::Found(_) => {}
+                // That of an interpreter begins before that of the process.
+                Note::ExitBegins { time } => {
+                    let first = recording.exit_begins.map_or(time, |first| first.min(time));
+                    recording.exit_begins = Some(first);
+                }
             }
         }
         recording.diagnoses.sort_by_key(|diagnosis| diagnosis.time);

@@ -211,7 +211,7 @@ impl Raw {
             }
         }
         for note in &mut self.notes {
-            if let Note::Diagnosis { time, .. } = note {
+            if let Note::Diagnosis { time, .. } | Note::ExitBegins { time } = note {
                 shift(time);
             }
         }

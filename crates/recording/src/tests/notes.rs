@@ -38,6 +38,9 @@ fn noted(scratch: &Scratch, age: u64) -> Recording {
         })
     });
     writer.notes(0, found.into_iter());
+    for time in [35, 38] {
+        writer.notes(0, std::iter::once(Note::ExitBegins { time }));
+    }
     drop(cursor);
     writer.exit(0);
     scratch.read()
@@ -78,6 +81,8 @@ fn times_count_from_the_start_of_the_program() {
     let of_before = noted(&old, 0);
     let recording = noted(&scratch, 1000);
     assert_eq!((of_before.begin, recording.begin), (0, 1000));
+    let exits = (of_before.exit_begins, recording.exit_begins);
+    assert_eq!(exits, (Some(35), Some(1035)));
     let times = |recording: &Recording| -> Vec<u64> {
         let events = recording.events.iter().map(|event| event.time);
         events
@@ -118,6 +123,7 @@ fn notes_are_in_chunks_of_their_own() {
     let all_else = Recording {
         diagnoses: Vec::new(),
         found: Vec::new(),
+        exit_begins: None,
         problems: without.problems.clone(),
         ..with_notes
     };
