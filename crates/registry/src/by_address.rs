@@ -116,7 +116,6 @@ impl Registry {
             }
             None => return self.find_any(kinds, address),
         }
-        self.addressed().sites.count_free();
         if recorder::is_on()
             && let Some(removed) = &removed
         {
@@ -160,7 +159,6 @@ impl Registry {
             })
         };
         let recorded = |found: Removed| {
-            self.addressed().sites.count_free();
             if recorder::is_on() {
                 recorder::freed(0, found.key(), &found.record);
             }

@@ -97,11 +97,10 @@ struct Samples {
     end: Option<Sample>,
 }
 
-/// What one thread did.
+/// What one thread did. Frees are not counted: at a sample they are what was allocated and is not live.
 #[derive(Default)]
 struct Operations {
     allocated: AtomicU64,
-    freed: AtomicU64,
 }
 
 #[derive(Default)]
@@ -153,12 +152,6 @@ impl Sites {
         if self.length.ends_step(nth) {
             self.take_sample(now, &flush);
         }
-    }
-
-    /// Counts a free of memory.
-    #[inline]
-    pub(crate) fn count_free(&self) {
-        self.operations.slot().add(|thread| &thread.freed, 1);
     }
 
     /// Has operations counted that are neither allocations nor frees.
@@ -218,11 +211,13 @@ impl Sites {
             sites.select_nth_unstable_by_key(SITES, bytes);
             sites.truncate(SITES);
         }
-        let own = |thread: &Operations| thread.allocated.load(Relaxed) + thread.freed.load(Relaxed);
+        let own = |thread: &Operations| thread.allocated.load(Relaxed);
+        let allocated = self.operations.all().map(own).sum::<u64>();
+        let freed = allocated.saturating_sub(count);
         let others = self.others.get().map_or(0, |others| others());
         Sample {
             time: now,
-            work: self.operations.all().map(own).sum::<u64>() + others,
+            work: allocated + freed + others,
             count,
             sites,
         }
@@ -425,12 +420,11 @@ mod tests {
         let sites = Sites::default();
         let one = intern(&[104]);
         for time in 0..100_000 {
-            sites.add(one, Kind::Device, 1);
-            sites.observe(time * time, || 0, || ());
-            sites.add(one, Kind::Device, 1);
+            for _ in 0..2 {
+                sites.add(one, Kind::Device, 1);
+                sites.observe(time * time, || 0, || ());
+            }
             sites.sub(one, Kind::Device, 1);
-            sites.count_free();
-            sites.count_free();
         }
         let history = sites.history(u64::MAX, || ());
         let count = history.steps.work.len();
@@ -453,19 +447,23 @@ mod tests {
 
     #[test]
     fn what_is_freed_at_the_end_is_part_of_the_run_only_if_it_takes_long() {
-        let one = intern(&[105]);
+        let (one, temporary) = (intern(&[105]), intern(&[106]));
         let filled = || {
             let sites = Sites::default();
             for time in 0..100 {
                 add(&sites, one, Kind::Device, 1, SECOND + time * SECOND);
-                (0..4).for_each(|_| sites.count_free());
+                for _ in 0..2 {
+                    add(&sites, temporary, Kind::Device, 1, SECOND + time * SECOND);
+                    sites.sub(temporary, Kind::Device, 1);
+                }
             }
             sites
         };
         let empty = |sites: &Sites| (0..100).for_each(|_| sites.sub(one, Kind::Device, 1));
         let verdict = |sites: &Sites, seconds: u64| {
-            let history = sites.history(seconds * SECOND, || ());
-            growth(&history.steps, &history.sites[0].steps)
+            let (steps, list) = sites.steps(seconds * SECOND, || ());
+            let (_, kept) = list.iter().find(|(site, _)| *site == one).unwrap();
+            growth(&steps, &kept.steps)
         };
         let sites = filled();
         empty(&sites);
