@@ -1,21 +1,15 @@
 //! `cuguard dump`: a report of a running process.
 
 use std::borrow::Cow;
-use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use clap::Args;
-use cuguard_live::{AskError, Format, Request};
+use cuguard_live::{Format, Request};
 
-use crate::live_process::{Reply, ask_with_descendants};
+use crate::live_process::{Reply, ask_when_ready};
 use crate::output_file;
-
-/// So long a process is asked again that has no reports: it may be starting.
-const STARTING: Duration = Duration::from_secs(1);
 
 /// The command's options.
 #[derive(Args, Clone, Debug)]
@@ -80,7 +74,8 @@ fn try_run(options: &Options) -> Result<(), String> {
         },
         search: !options.no_search,
     };
-    let replies = ask_when_ready(options.process, request).map_err(|error| error.to_string())?;
+    let replies =
+        ask_when_ready("dump", options.process, request).map_err(|error| error.to_string())?;
     let text = text(&replies);
     match &options.output {
         Some(path) => output_file::write(path, text.as_bytes())
@@ -92,40 +87,6 @@ fn try_run(options: &Options) -> Result<(), String> {
             _ => Ok(()),
         },
     }
-}
-
-/// The replies of a process, once it has reports: one that a shell has just started may not be `cuguard run` yet, and what
-/// `cuguard run` has started has reports from its first call of the driver on.
-fn ask_when_ready(process: u32, request: Request) -> Result<Vec<Reply>, AskError> {
-    let started = Instant::now();
-    let mut is_told = false;
-    loop {
-        match ask_with_descendants(process, request) {
-            Err(AskError::NoServer { .. }) if started.elapsed() < STARTING => {}
-            Err(AskError::NoServer { .. }) if is_run(process) => {
-                if !is_told {
-                    let _ = writeln!(
-                        io::stderr(),
-                        "cuguard dump: waiting for the first call of the CUDA driver in process {process} (cuguard run)"
-                    );
-                    is_told = true;
-                }
-            }
-            result => return result,
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
-}
-
-/// Whether the process is this command as `cuguard run`, whose program has not ended.
-fn is_run(process: u32) -> bool {
-    let program = |process: &str| fs::read_link(format!("/proc/{process}/exe"));
-    let same = match (program(&process.to_string()), program("self")) {
-        (Ok(one), Ok(other)) => one == other,
-        _ => false,
-    };
-    let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
-    same && words.split(|byte| *byte == 0).nth(1) == Some(b"run")
 }
 
 fn text(replies: &[Reply]) -> String {

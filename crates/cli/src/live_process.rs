@@ -1,8 +1,14 @@
 //! Requests to a running process, or to the processes that it started.
 
 use std::fs;
+use std::io::{self, Write};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cuguard_live::{AskError, Request, ask};
+
+/// So long a process is asked again that has no reports: it may be starting.
+const STARTING: Duration = Duration::from_secs(1);
 
 /// How many descendants are asked at most.
 const MOST: usize = 1024;
@@ -13,6 +19,44 @@ pub(crate) struct Reply {
     pub(crate) process: u32,
     /// One of each library that records: the crate in the program, and the audit library.
     pub(crate) texts: Vec<String>,
+}
+
+/// The replies of a process, once it has reports: one that a shell has just started may not be `cuguard run` yet, and what
+/// `cuguard run` has started has reports from its first call of the driver on. `command` waits for them.
+pub(crate) fn ask_when_ready(
+    command: &str,
+    process: u32,
+    request: Request,
+) -> Result<Vec<Reply>, AskError> {
+    let started = Instant::now();
+    let mut is_told = false;
+    loop {
+        match ask_with_descendants(process, request) {
+            Err(AskError::NoServer { .. }) if started.elapsed() < STARTING => {}
+            Err(AskError::NoServer { .. }) if is_run(process) => {
+                if !is_told {
+                    let _ = writeln!(
+                        io::stderr(),
+                        "cuguard {command}: waiting for the first call of the CUDA driver in process {process} (cuguard run)"
+                    );
+                    is_told = true;
+                }
+            }
+            result => return result,
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Whether the process is this command as `cuguard run`, whose program has not ended.
+fn is_run(process: u32) -> bool {
+    let program = |process: &str| fs::read_link(format!("/proc/{process}/exe"));
+    let same = match (program(&process.to_string()), program("self")) {
+        (Ok(one), Ok(other)) => one == other,
+        _ => false,
+    };
+    let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    same && words.split(|byte| *byte == 0).nth(1) == Some(b"run")
 }
 
 /// The replies of a process. Where it has no server, as `cuguard run` itself and a shell, those of the processes that it started.

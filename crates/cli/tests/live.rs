@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use crate::support::audited::{live_program, output, subfolder, text};
 use crate::support::cuguard;
@@ -64,27 +64,41 @@ fn the_command_run_leads_to_the_program() {
     running.end();
 }
 
-/// As in `cuguard run -- program & cuguard dump $!`: the program has not used the driver yet.
-#[test]
-fn a_dump_of_the_command_run_waits_for_the_driver() {
-    let Some(program) = live_program() else {
-        return;
-    };
+/// As in `cuguard run -- program & cuguard dump $!`: the program has not used the driver yet. Returns what the command prints then.
+fn wait_for_the_driver(program: &Path, arguments: &[&str]) -> (Output, u32) {
     let mut running = Running::start(program, "unused", &[]);
     let command = running.command.id().to_string();
-    let mut dump = running.cuguard(&["dump", "--json", &command]);
-    let dump = dump.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut dump = dump.spawn().expect("it can be started");
+    let mut waiting = running.cuguard(arguments);
+    let waiting = waiting.arg(&command).stdout(Stdio::piped());
+    let waiting = waiting.stderr(Stdio::piped()).spawn();
+    let mut waiting = waiting.expect("it can be started");
     let mut told = String::new();
-    let stderr = dump.stderr.take().expect("a pipe");
+    let stderr = waiting.stderr.take().expect("a pipe");
     BufReader::new(stderr)
         .read_line(&mut told)
         .expect("a line of text");
-    assert!(told.contains("waiting for the first call of"), "{told}");
+    let start = format!("cuguard {}: waiting for the first call of", arguments[0]);
+    assert!(told.starts_with(&start), "{told}");
     running.write("u");
-    let report = json(&dump.wait_with_output().expect("it ends"));
-    assert_eq!(report["process"], running.process);
+    let output = waiting.wait_with_output().expect("it ends");
+    let process = running.process;
     running.end();
+    (output, process)
+}
+
+#[test]
+fn a_dump_or_watch_of_the_command_run_waits_for_the_driver() {
+    let Some(program) = live_program() else {
+        return;
+    };
+    let (dumped, process) = wait_for_the_driver(program, &["dump", "--json"]);
+    assert_eq!(json(&dumped)["process"], process);
+    let watch = ["watch", "--once", "--interval", "0.1"];
+    let (watched, process) = wait_for_the_driver(program, &watch);
+    let frame = text(&watched.stdout);
+    assert!(watched.status.success(), "{frame}");
+    let start = format!("process {process} (");
+    assert!(frame.starts_with(&start), "{frame}");
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub(crate) struct Options {
     top: u16,
 
     /// The process id. Of a process without reports, such as `cuguard run` itself or a shell, the first one with
-    /// reports that it started is shown
+    /// reports that it started is shown. With `cuguard run`, the first call of the CUDA driver is waited for
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..))]
     process: u32,
 }
@@ -52,6 +52,7 @@ Keys: q, Esc or Ctrl-C ends, p or space pauses.
 Examples:
   cuguard watch 4711
   cuguard watch --interval 0.2 --top 40 $(pgrep -n python3)
+  cuguard run -- python3 train.py & cuguard watch --once $!
   cuguard watch --once 4711 | grep 'device memory'
 
 Exit codes:
@@ -83,7 +84,7 @@ fn try_run(options: &Options) -> Result<(), String> {
     if !options.once && !io::stdout().is_terminal() {
         return Err("standard output is no terminal; --once prints one frame as text".to_owned());
     }
-    let first = sample::take(options.process, sites)?;
+    let first = sample::take_first(options.process, sites)?;
     let process = first.process;
     let mut history = History::new(first);
     if !options.once {

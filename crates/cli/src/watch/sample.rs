@@ -1,10 +1,10 @@
 //! The figures of a process at one moment, read from its JSON (docs/live-schema.md).
 
-use cuguard_live::Request;
+use cuguard_live::{AskError, Request};
 use cuguard_report::phrase::printable;
 use serde::Deserialize;
 
-use crate::live_process::ask_with_descendants;
+use crate::live_process::{Reply, ask_when_ready, ask_with_descendants};
 
 /// The figures of a process.
 #[derive(Clone, Debug, Default)]
@@ -65,9 +65,9 @@ impl Site {
     }
 }
 
-/// One reply.
+/// The figures in one reply.
 #[derive(Debug, Deserialize)]
-struct Reply {
+struct Figures {
     command: String,
     seconds: f64,
     device_live_bytes: u64,
@@ -80,7 +80,19 @@ struct Reply {
 
 /// Asks a process for its figures.
 pub(super) fn take(process: u32, sites: usize) -> Result<Sample, String> {
-    let replies = ask_with_descendants(process, Request::Stats { sites });
+    sample(
+        ask_with_descendants(process, Request::Stats { sites }),
+        sites,
+    )
+}
+
+/// The same, once it has figures.
+pub(super) fn take_first(process: u32, sites: usize) -> Result<Sample, String> {
+    let replies = ask_when_ready("watch", process, Request::Stats { sites });
+    sample(replies, sites)
+}
+
+fn sample(replies: Result<Vec<Reply>, AskError>, sites: usize) -> Result<Sample, String> {
     let replies = replies.map_err(|error| error.to_string())?;
     let reply = replies.first().ok_or("no reply")?;
     let texts = reply.texts.iter().map(String::as_str);
@@ -103,7 +115,7 @@ fn read<'a>(
         ..Sample::default()
     };
     for text in texts {
-        let mut reply: Reply = serde_json::from_str(text)?;
+        let mut reply: Figures = serde_json::from_str(text)?;
         let of_kinds = reply.kinds.iter_mut().map(|kind| &mut kind.kind);
         let of_sites = reply.sites.iter_mut().map(|site| &mut site.kind);
         for name in of_kinds.chain(of_sites) {
