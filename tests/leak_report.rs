@@ -457,10 +457,12 @@ fn late_drops_are_told_at_exit() {
 
     // Nothing leaked by being late: the exit code stays. (What teardown found is a leak, so that is
     // suppressed.)
-    let file = scratch("late").join("patterns");
+    let folder = scratch("late");
+    let file = folder.join("patterns");
     std::fs::write(&file, "*\n").unwrap();
     let text = late_drops(&format!("1,exitcode=23,suppress={}", file.display()));
     assert!(text.contains(told), "{text}");
+    std::fs::remove_dir_all(folder).unwrap();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! user. The other process is a child, which is this test program.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
@@ -44,18 +45,22 @@ fn an_allocation_in_another_context_has_what_a_pool_does_not_use() -> Result<()>
     Ok(())
 }
 
-/// A child with idle memory in a pool. Its folder is removed with it, unless others use it, too.
+/// A child with idle memory in a pool.
 struct Other {
     child: Child,
     stdout: BufReader<ChildStdout>,
     folder: PathBuf,
+    /// Whether the folder was created for it, and is removed with it.
+    owns_folder: bool,
 }
 
 impl Other {
     fn start(name: &str, report: Option<&str>) -> Self {
         let folder = env::temp_dir().join(format!("cuguard-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        Self::start_in(&folder, report)
+        let mut other = Self::start_in(&folder, report);
+        other.owns_folder = true;
+        other
     }
 
     /// With its socket in this folder.
@@ -74,6 +79,7 @@ impl Other {
             child,
             stdout,
             folder: folder.to_owned(),
+            owns_folder: false,
         };
         other.wait_for("ready");
         other
@@ -109,7 +115,7 @@ impl Drop for Other {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        if self.folder.starts_with(env::temp_dir()) {
+        if self.owns_folder {
             let _ = fs::remove_dir_all(&self.folder);
         }
     }
@@ -195,8 +201,13 @@ fn a_process_of_another_test_is_not_reached() {
         return;
     }
     // As a child that is started without a folder of its own.
-    let folder = env::var_os("XDG_RUNTIME_DIR").unwrap_or_default();
-    let mut other = Other::start_in(Path::new(&folder), Some("1"));
+    let folder = PathBuf::from(env::var_os("XDG_RUNTIME_DIR").unwrap_or_default());
+    // That of this module alone: the process that runs the modules has created it, and named it after itself.
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    let start = format!("cuguard-{}-", std::os::unix::process::parent_id());
+    assert!(name.starts_with(&start), "{folder:?}");
+    assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o7777, 0o700);
+    let mut other = Other::start_in(&folder, Some("1"));
     let own = env::temp_dir().join(format!("cuguard-processes-own-{}", std::process::id()));
     fs::create_dir_all(&own).unwrap();
     let variables = [
@@ -206,6 +217,8 @@ fn a_process_of_another_test_is_not_reached() {
     succeeded(&child(TEST, "short", &variables));
     fs::remove_dir_all(&own).unwrap();
     assert_eq!(other.held(), "64");
+    // It removes its socket, which is in the folder of the module.
+    assert!(other.child.wait().unwrap().success());
 }
 
 #[test]

@@ -262,6 +262,19 @@ fn short_folder() -> PathBuf {
     temporary.join(format!("cuguard-{}-{number}", std::process::id()))
 }
 
+/// Creates such a folder. A run with the same process id that was killed may have left some.
+fn create_short_folder(mode: u32) -> std::io::Result<PathBuf> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.mode(mode);
+    loop {
+        let folder = short_folder();
+        match builder.create(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+            created => return created.map(|()| folder),
+        }
+    }
+}
+
 /// Runs the tests of one module. Returns what it printed, on standard output and standard error.
 fn run_module(
     options: &Options,
@@ -271,13 +284,11 @@ fn run_module(
     // A test process asks for its path with `test_path`, which needs a name: tests outside of modules have none.
     assert!(!module.is_empty(), "{} is in no module", tests[0]);
     // What tests leave behind, at the exit of their process at the latest, is removed with this folder.
-    let folder = short_folder();
-    std::fs::create_dir(&folder)?;
+    let folder = create_short_folder(0o755)?;
     let _removed = RemovedFolder(&folder);
     // A process answers requests of others, and may be asked by tests of another module, or of another run, for the idle memory
     // of its pools: each module has a folder of sockets of its own.
-    let runtime = short_folder();
-    std::fs::DirBuilder::new().mode(0o700).create(&runtime)?;
+    let runtime = create_short_folder(0o700)?;
     let _removed_runtime = RemovedFolder(&runtime);
     // A file, not a pipe: a process that outlives its test would keep a pipe open.
     let file = File::options()
@@ -300,26 +311,39 @@ fn run_module(
     (&file).seek(SeekFrom::Start(0))?;
     (&file).read_to_end(&mut output)?;
     // Tests that fail do not clean up.
-    if status.success()
-        && let Some(line) = left_behind(&folder)
-    {
-        output.extend(line.into_bytes());
+    if status.success() {
+        let files = left_behind(&folder, "temporary files");
+        let sockets = left_behind(&runtime, "sockets");
+        for line in [files, sockets].into_iter().flatten() {
+            output.extend(line.into_bytes());
+        }
     }
     Ok((status, output))
 }
 
+/// The folder in that of sockets, which stays when the last process with a socket ends.
+const SOCKETS: &str = "cuguard";
+
 /// Names what is in the folder, in one line.
-fn left_behind(folder: &Path) -> Option<String> {
-    let names = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
-    let mut names: Vec<_> = names.collect();
+fn left_behind(folder: &Path, what: &str) -> Option<String> {
+    let names_in = |folder: &Path| {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.collect::<Vec<_>>()
+    };
+    let mut names = Vec::new();
+    for name in names_in(folder) {
+        match name == SOCKETS {
+            true => {
+                let sockets = names_in(&folder.join(&name)).into_iter();
+                names.extend(sockets.map(|socket| format!("{SOCKETS}/{socket}")));
+            }
+            false => names.push(name),
+        }
+    }
     names.sort();
-    (!names.is_empty()).then(|| {
-        format!(
-            "left behind in the folder for temporary files: {}\n",
-            names.join(", ")
-        )
-    })
+    let names = (!names.is_empty()).then(|| names.join(", "))?;
+    Some(format!("left behind in the folder for {what}: {names}\n"))
 }
 
 /// The figures of a line `test result: …`.
@@ -425,15 +449,31 @@ mod tests {
 
     #[test]
     fn files_that_tests_leave_are_named() {
-        let folder = short_folder();
-        std::fs::create_dir(&folder).unwrap();
+        let folder = create_short_folder(0o700).unwrap();
         let _removed = RemovedFolder(&folder);
-        assert_eq!(left_behind(&folder), None);
-        for name in ["b", "a"] {
+        let left = || left_behind(&folder, "sockets");
+        assert_eq!(left(), None);
+        // Every process with a socket creates it.
+        std::fs::create_dir(folder.join("cuguard")).unwrap();
+        assert_eq!(left(), None);
+        for name in ["b", "a", "cuguard/7"] {
             std::fs::write(folder.join(name), "").unwrap();
         }
-        let line = "left behind in the folder for temporary files: a, b\n";
-        assert_eq!(left_behind(&folder).as_deref(), Some(line));
+        let line = "left behind in the folder for sockets: a, b, cuguard/7\n";
+        assert_eq!(left().as_deref(), Some(line));
+    }
+
+    #[test]
+    fn folders_of_a_run_that_was_killed_are_left_alone() {
+        let name = short_folder();
+        let (start, number) = name.to_str().unwrap().rsplit_once('-').unwrap();
+        let number: u32 = number.parse().unwrap();
+        let left = (number..number + 20).map(|number| PathBuf::from(format!("{start}-{number}")));
+        let left: Vec<_> = left.filter(|it| std::fs::create_dir(it).is_ok()).collect();
+        let _removed: Vec<_> = left.iter().map(|it| RemovedFolder(it)).collect();
+        let folder = create_short_folder(0o700).unwrap();
+        let _removed_too = RemovedFolder(&folder);
+        assert!(!left.is_empty() && !left.contains(&folder));
     }
 
     #[test]
