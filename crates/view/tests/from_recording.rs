@@ -27,10 +27,19 @@ fn allocations_are_paired_with_their_frees() {
     assert_eq!((block.bytes, block.context, block.thread), (256, 1, 1));
     let site = &run.sites[block.site as usize];
     assert_eq!(site.type_name, "f32");
-    let frame = site.shown(Frames::Program).next().expect("the line is known");
+    let frame = site
+        .shown(Frames::Program)
+        .next()
+        .expect("the line is known");
     assert_eq!((frame.function.as_str(), frame.line), ("src/line.rs:7", 7));
     let site = &run.sites[run.allocations[0].site as usize];
-    assert_eq!(site.shown(Frames::Program).next().expect("it is resolved").function, "app::load");
+    assert_eq!(
+        site.shown(Frames::Program)
+            .next()
+            .expect("it is resolved")
+            .function,
+        "app::load"
+    );
     assert_eq!(site.frames.len(), 3);
 }
 
@@ -279,7 +288,9 @@ fn stacks_with_equal_names_are_one_call_site_and_foreign_frames_are_named() {
     });
     let run = Run::from_recording(recording, &mut Names);
     assert_eq!(run.allocations[0].site, run.allocations[1].site);
-    let python = run.sites[run.allocations[2].site as usize].shown(Frames::Program).next();
+    let python = run.sites[run.allocations[2].site as usize]
+        .shown(Frames::Program)
+        .next();
     let python = python.expect("it has a frame");
     assert_eq!(
         (python.function.as_str(), python.file.as_str(), python.line),

@@ -21,7 +21,10 @@ class App {
     this.number = number;
     // Another run's typed arrays are dropped first: the largest is what the browser's memory is needed for.
     this.run = null;
-    this.run = await readRun(number);
+    const run = await readRun(number);
+    // Meanwhile another one was chosen.
+    if (this.number !== number) return;
+    this.run = run;
     this.facts = figures(this.run);
     this.scope = this.facts.scope;
     byId("run-select").value = String(number);
@@ -53,6 +56,7 @@ class App {
   }
 
   refresh() {
+    if (!this.run) return;
     this.select();
     this.place(this.position, this.time);
     this.timeline.show();
@@ -132,8 +136,8 @@ class App {
 function handleKey(app, event) {
   const search = byId("search");
   const typing = event.target.closest?.("input, select, textarea");
-  // The browser closes the list by itself.
-  if (byId("help").open) return;
+  // The browser closes the list by itself. While a run is read there is none.
+  if (byId("help").open || !app.run) return;
   if (event.key === "Escape") {
     if (search.value) {
       search.value = "";
