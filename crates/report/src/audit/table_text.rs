@@ -17,10 +17,7 @@ const SHORT_TABLE: usize = 5;
 impl Page<'_, '_> {
     pub(super) fn tables(&mut self) {
         let prepared = self.prepared;
-        let alive = [Fate::Lost, Fate::Unclassified, Fate::Reachable];
-        let groups = alive.iter().map(|fate| self.of(*fate).len());
-        // Of a few groups, the stack traces say more.
-        if groups.sum::<usize>() > FEW {
+        if self.has_call_sites() {
             self.table("by call site", &prepared.by_frame, TABLE);
         }
         self.table("by library", &prepared.by_library, SHORT_TABLE);
@@ -29,9 +26,23 @@ impl Page<'_, '_> {
         }
     }
 
+    /// Of a few groups, the stack traces say more.
+    fn has_call_sites(&self) -> bool {
+        let alive = [Fate::Lost, Fate::Unclassified, Fate::Reachable];
+        let groups = alive.iter().map(|fate| self.of(*fate).len());
+        groups.sum::<usize>() > FEW
+    }
+
+    /// Whether there is a table of what is alive.
+    pub(super) fn has_tables(&self) -> bool {
+        let prepared = self.prepared;
+        (self.has_call_sites() && is_table(&prepared.by_frame))
+            || is_table(&prepared.by_library)
+            || !self.is_listed(Fate::Reachable)
+    }
+
     fn table(&mut self, title: &str, shares: &[Share], most: usize) {
-        // One row says no more than the sum.
-        if shares.len() >= 2 {
+        if is_table(shares) {
             self.shares(&format!("{title}:"), shares, most);
         }
     }
@@ -80,6 +91,11 @@ impl Page<'_, '_> {
             false => self.shares(&format!("{title}:"), &peak.shares, SHORT_TABLE),
         }
     }
+}
+
+/// One row says no more than the sum.
+fn is_table(shares: &[Share]) -> bool {
+    shares.len() >= 2
 }
 
 fn share_amount(share: &Share) -> String {

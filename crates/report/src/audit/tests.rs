@@ -265,6 +265,12 @@ by call site:
     assert!(text.contains(expected), "{text}");
     let from = "\nreachable from:\n  40 B in 4  the heap\n";
     assert!(text.contains(from), "{text}");
+    // The words are those of a process that runs already.
+    process.reason = super::process::DUMP.to_owned();
+    let text = with("1,colour=never", &process).text;
+    let line = "\n… 4 groups of what is reachable in the tables below\n";
+    assert!(text.contains(line) && !text.contains("max="), "{text}");
+    process.reason = "exit".to_owned();
     for words in ["1,max=4", "1,frames=all"] {
         let text = with(words, &process).text;
         assert_eq!(text.matches("\nreachable 10 B").count(), 4, "{text}");
@@ -274,6 +280,11 @@ by call site:
     let text = with("1,colour=never", &process).text;
     assert_eq!(text.matches("\nreachable 10 B").count(), 3, "{text}");
     assert!(!text.contains("by call site"), "{text}");
+    // No table follows.
+    process.groups.truncate(1);
+    let text = with("1,max=0,colour=never", &process).text;
+    let line = "\n… 0 of 1 group shown of what is reachable; max=1 shows all\n";
+    assert!(text.contains(line) && !text.contains("tables"), "{text}");
 }
 
 /// A function through which all allocations go tells nothing: its callers do.

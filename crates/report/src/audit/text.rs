@@ -235,13 +235,22 @@ impl Page<'_, '_> {
         if prepared.refused.len() > self.max() {
             let all = prepared.refused.len();
             let few = format!(
-                "… {} of {} shown that the driver refused memory; max={all} shows all",
+                "… {} of {} shown that the driver refused memory{}",
                 self.max(),
-                count(all as u64, "call site")
+                count(all as u64, "call site"),
+                self.hint(&format!("max={all} shows all"))
             );
             let few = self.paint(Tone::Quiet, &few);
             self.line("");
             self.line(few);
+        }
+    }
+
+    /// A word of `LEAK_REPORT` that shows more. `cuguard dump` has no such option, and the process runs already.
+    fn hint(&self, word: &str) -> String {
+        match self.prepared.process.reason == DUMP {
+            true => String::new(),
+            false => format!("; {word}"),
         }
     }
 
@@ -271,11 +280,13 @@ impl Page<'_, '_> {
                 Fate::DestroyedWithContext | Fate::FreedLate => "destroyed",
             };
             let few = match shown {
-                0 => format!(
-                    "… {groups} of what is {of_what} in the tables below; max={all} shows each"
-                ),
+                0 if is_in_tables && self.has_tables() => {
+                    let hint = self.hint(&format!("max={all} shows each"));
+                    format!("… {groups} of what is {of_what} in the tables below{hint}")
+                }
                 shown => {
-                    format!("… {shown} of {groups} shown of what is {of_what}; max={all} shows all")
+                    let hint = self.hint(&format!("max={all} shows all"));
+                    format!("… {shown} of {groups} shown of what is {of_what}{hint}")
                 }
             };
             let few = self.paint(Tone::Quiet, &few);
