@@ -27,13 +27,14 @@ const SIZES: [(&str, &str); 4] = [
 ];
 
 /// What is behind blocks of one size.
-const BEHIND: [&str; 6] = [
+const BEHIND: [&str; 7] = [
     "fast bin",
     "unsorted",
     "small bin",
     "large bin",
     "remainder",
     "remainder in use",
+    "like a chunk",
 ];
 
 /// Checks blocks in the main arena or a thread's, each one that nothing leads to, and one whose last element the program has.

@@ -5,7 +5,9 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::support::audited::{cuguard_run, live_program, output, stderr, subfolder, text};
+use crate::support::audited::{
+    compile, cuguard_run, live_program, output, stderr, subfolder, text,
+};
 use crate::support::reporting::shown;
 use cuguard_recording::{End, Frame, Recording, What};
 use cuguard_testing::{Requirement, not_run};
@@ -429,4 +431,59 @@ load_weights()
         .collect();
     let name = script.to_str().unwrap().to_owned();
     assert!(python.contains(&("load_weights", &*name, 5)), "{python:?}");
+}
+
+/// What grew is freed when the process exits, which takes longer than the run.
+const FREED_AT_EXIT: &str = "
+#include <stddef.h>
+#include <stdlib.h>
+#include <unistd.h>
+typedef unsigned long long CUdeviceptr;
+int cuInit(unsigned), cuCtxCreate_v2(void **, unsigned, int), cuMemAlloc_v2(CUdeviceptr *, size_t), cuMemFree_v2(CUdeviceptr);
+static CUdeviceptr kept[100];
+static void free_all(void) {
+    for (int i = 0; i < 100; i++) {
+        cuMemFree_v2(kept[i]);
+        usleep(2000);
+    }
+}
+static CUdeviceptr __attribute__((noinline)) grow(void) {
+    CUdeviceptr address = 0;
+    if (cuMemAlloc_v2(&address, 1 << 20)) exit(3);
+    return address;
+}
+static void __attribute__((noinline)) pass(void) {
+    CUdeviceptr address;
+    if (cuMemAlloc_v2(&address, 1 << 20) || cuMemFree_v2(address)) exit(4);
+}
+int main(void) {
+    void *context;
+    if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0)) return 2;
+    atexit(free_all);
+    for (int i = 0; i < 100; i++) {
+        kept[i] = grow();
+        pass();
+    }
+    return 0;
+}
+";
+
+#[test]
+fn what_is_freed_at_exit_does_not_hide_growth() {
+    let folder = subfolder("record-freed-at-exit");
+    let Some(program) = compile(&folder.join("grows"), FREED_AT_EXIT, &[]) else {
+        return;
+    };
+    let file = folder.join("run.cgr");
+    let run = output(&mut record(&file, &program, ""));
+    let printed = stderr(&run);
+    assert!(run.status.success(), "{printed}");
+    assert!(printed.contains("grows: 1 call site"), "{printed}");
+    let recording = open(&file);
+    let exit = recording.exit_begins.expect("the exit began");
+    let last = recording.events.last().expect("events").time;
+    assert!(exit < last, "{exit} {last}");
+    let report = shown(&["report", file.to_str().expect("it is text")]);
+    let first = report.lines().next().expect("a line");
+    assert!(first.contains("1 call site growing"), "{report}");
 }

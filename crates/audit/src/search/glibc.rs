@@ -370,10 +370,11 @@ fn heap_at(memory: &Memory, at: u64, region_end: u64) -> Option<Heap> {
         if previous != 0 {
             return None;
         }
-        // The structure of the arena precedes the first chunk.
-        (0x860..0x8e0)
-            .step_by(16)
-            .map(|size| (arena + size).next_multiple_of(16))
+        // The structure of the arena precedes the first chunk. Nothing in it is taken for one: where it is not found, the heap is
+        // searched as a whole.
+        MallocState::find(memory, arena..end.min(arena + STATE))
+            .map(|state| state.end().next_multiple_of(16))
+            .into_iter()
             .collect()
     } else {
         if previous == 0 || previous % HEAP != 0 {

@@ -21,6 +21,8 @@ const FAST_BINS: usize = 10;
 /// A thread that was stopped inside of `malloc` may have half changed a bin, or moved a chunk from one to another.
 const INCONSISTENT: usize = 2;
 const SMALLEST: u64 = 32;
+/// Behind the bins: which of them have chunks, 16 bytes; links to other arenas, threads and sizes.
+const BEHIND: u64 = 16 + 5 * 8;
 
 /// The pointers of a `struct malloc_state`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +34,11 @@ pub(super) struct MallocState {
 }
 
 impl MallocState {
+    /// The end of the structure.
+    pub(super) fn end(&self) -> u64 {
+        self.pointers.end + BEHIND
+    }
+
     /// The structure in this memory, if there is one.
     pub(super) fn find(memory: &Memory, data: Range<u64>) -> Option<MallocState> {
         let words = words_of(memory, data.clone());

@@ -14,6 +14,8 @@
 #define SMALL 240
 #define LARGE 10000
 #define RESERVE 8000
+/* Alignment of the heaps of other arenas than the main one. */
+#define HEAP (64ul << 20)
 
 static volatile uint64_t *volatile last;
 static void *volatile kept[4];
@@ -99,10 +101,41 @@ static APART void use_rest(size_t bytes)
     kept[2] = calloc(1, chunk(bytes) - chunk(size) - 8);
 }
 
+/* Which bins have chunks stands in front of an arena's first block: here bin 76 alone, which looks like the size of a chunk of
+   4 KiB, behind which another one begins. A free block is in front of that. */
+static APART void looks_like_a_chunk(void)
+{
+    enum { BORDER = 0x1890, FREED = 1800, BLOCKS = 9 };
+    void *freed[BLOCKS];
+    volatile uint64_t *block = NUMBERS(size);
+    uint64_t at = ((uint64_t)block & (HEAP - 1)) - 16 + chunk(size), first = BORDER - chunk(FREED);
+    fill(block);
+    while (at + 64 <= first) {
+        kept[0] = calloc(1, 24);
+        at += chunk(24);
+    }
+    kept[1] = calloc(1, first - at - 8);
+    for (int number = 0; number < BLOCKS; number++) {
+        freed[number] = calloc(1, FREED);
+        kept[2] = calloc(1, 24);
+    }
+    for (int number = 1; number < BLOCKS; number++)
+        free(freed[number]);
+    free(freed[0]);
+    memset(freed, 0, sizeof freed);
+    sort();
+}
+
 /* The search's threads have memory of `malloc`: it comes from a free block of its own, which fits best. */
 static APART void place(const char *shape)
 {
-    void *reserve = calloc(1, RESERVE);
+    void *reserve;
+    if (strcmp(shape, "like a chunk") == 0) {
+        looks_like_a_chunk();
+        wipe();
+        return;
+    }
+    reserve = calloc(1, RESERVE);
     kept[3] = calloc(1, 24);
     if (strcmp(shape, "top") == 0)
         at_the_end();
