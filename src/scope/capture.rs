@@ -17,7 +17,6 @@ use cust::memory::DeviceCopy;
 use super::Scope;
 use super::bound::{DeviceMut, DeviceRef};
 use super::end::ScopeEnd;
-use crate::core::graph_scratch::ScratchSize;
 use crate::core::host_call::GraphCalls;
 use crate::core::lock::lock;
 use crate::core::{OwnedResource, StreamState, free};
@@ -36,7 +35,7 @@ pub(crate) struct Capture {
     /// Memory that nodes of the graph allocate, and that nodes before its end free: address and size.
     pub(super) scratch: Mutex<Vec<(CUdeviceptr, usize)>>,
     /// The size of all of it, once the capture has ended.
-    scratch_size: ScratchSize,
+    scratch_bytes: usize,
     /// What is borrowed here and below, is borrowed for longer than the capture lasts.
     memory: Mutex<Vec<GraphRange<'static>>>,
     /// For a recapture: the memory of the executable.
@@ -50,7 +49,7 @@ impl Capture {
         Self {
             number,
             scratch: Mutex::default(),
-            scratch_size: ScratchSize::default(),
+            scratch_bytes: 0,
             memory: Mutex::default(),
             reusable,
             reused: Mutex::default(),
@@ -98,7 +97,8 @@ impl ScopeEnd {
         };
         let mut freed = Ok(());
         let scratch = super::end::take(&mut capture.scratch);
-        capture.scratch_size = ScratchSize::new(scratch.iter().map(|(_, bytes)| *bytes));
+        // Addresses of nodes differ, and so the sum cannot overflow.
+        capture.scratch_bytes = scratch.iter().map(|(_, bytes)| bytes).sum();
         for (address, _) in scratch.into_iter().rev() {
             // SAFETY: the stream captures, and allocated this in the capture.
             freed = freed.and(unsafe { free::capture_free(address, core.handle()) });
@@ -215,7 +215,7 @@ where
     let parts = GraphParts {
         number: capture.number,
         calls,
-        scratch: capture.scratch_size,
+        scratch_bytes: capture.scratch_bytes,
         memory: super::end::take(&mut capture.memory),
     };
     Ok((Graph::new(owned, parts), value))

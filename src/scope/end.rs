@@ -27,7 +27,6 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use cuguard_driver::sys::CUresult;
 
 use super::capture::Capture;
-use crate::core::graph_scratch::RunningScratch;
 use crate::core::host_call::{CallGroup, HostCall, Panic};
 use crate::core::lock::lock;
 use crate::core::wait::{WaitFailures, abort, block_until_exit, wait_until_idle_or_dead};
@@ -58,8 +57,6 @@ pub(crate) struct ScopeEnd {
     calls: Mutex<Vec<Arc<HostCall>>>,
     /// Of the graphs that the scope launches.
     graphs: Mutex<Vec<Arc<CallGroup>>>,
-    /// Of these graphs. Dropped after the wait.
-    running: Mutex<Vec<RunningScratch>>,
     /// In a capture. Nothing is in flight then.
     pub(super) capture: Option<Capture>,
     /// Contexts whose memory this scope uses. Dropped after the wait.
@@ -81,7 +78,6 @@ impl ScopeEnd {
             group: OnceLock::new(),
             calls: Mutex::default(),
             graphs: Mutex::default(),
-            running: Mutex::default(),
             capture: None,
             peers: Mutex::default(),
         }
@@ -154,11 +150,6 @@ impl ScopeEnd {
         lock(&self.graphs).push(group.clone());
     }
 
-    /// Counts a graph with scratch memory as running until the stream is idle.
-    pub(crate) fn keep_running(&self, running: RunningScratch) {
-        lock(&self.running).push(running);
-    }
-
     /// Frees, waits, and drops the host functions. Returns the first error on the way and the first panic of a host
     /// function. A second call does nothing.
     pub(crate) fn finish(&mut self) -> (Result<()>, Option<Panic>) {
@@ -171,7 +162,6 @@ impl ScopeEnd {
             drop(scratch);
         }
         let (waited, idle) = self.wait();
-        drop(take(&mut self.running));
         let calls = take(&mut self.calls);
         if process::is_forked() {
             // They run in the parent. Here a thread that does not exist may hold their lock.

@@ -9,8 +9,8 @@ use cuguard_driver::result::graph;
 use cuguard_driver::sys::{CUgraphExec, CUresult};
 
 use super::Scope;
-use crate::core::graph_scratch::{self, ScratchSize};
-use crate::core::{Failed, Request, same_context};
+use crate::core::graph_scratch;
+use crate::core::{Request, same_context};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -35,7 +35,7 @@ use cuguard_registry::Kind;
 /// ```
 pub struct BoundGraph<'scope> {
     exec: CUgraphExec,
-    scratch: ScratchSize,
+    scratch_bytes: usize,
     /// Invariant: launched in its own scope only.
     scope: PhantomData<fn(&'scope ()) -> &'scope ()>,
 }
@@ -91,7 +91,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         }
         Ok(BoundGraph {
             exec: exec.as_raw(),
-            scratch: exec.scratch(),
+            scratch_bytes: exec.scratch_bytes(),
             scope: PhantomData,
         })
     }
@@ -121,9 +121,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// driver lacks memory of its own, or any other driver error.
     ///
     /// Whether scratch memory fits is checked before the driver is called: of a launch that it refuses, it keeps what it has
-    /// reserved until the process ends, and nothing can use it. The check counts the graphs that this crate runs. If another
-    /// thread allocates, another process does, or other code launches a graph between the check and the launch, the driver may
-    /// refuse it all the same; the error and later ones then name the memory that is lost.
+    /// reserved until the process ends, and nothing can use it. What other graphs use at the moment is not known, and others may
+    /// allocate between the check and the launch: then the driver refuses it all the same, and the error and later ones name the
+    /// memory that is lost.
     #[track_caller]
     #[inline]
     pub fn launch_graph(&self, graph: &mut BoundGraph<'scope>) -> Result<()> {
@@ -138,7 +138,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         site: &'static Location<'static>,
     ) -> Result<()> {
         let core = self.core();
-        let has_scratch = graph.scratch.bytes != 0;
+        let has_scratch = graph.scratch_bytes != 0;
         // A graph is launched in the context of its stream whatever is current, unless that is the default stream. (The
         // conformance suite tests that.)
         if !has_scratch
@@ -157,23 +157,18 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             operation,
             // The driver's own memory for the launch is of unknown size.
             kind: has_scratch.then_some(Kind::GraphMemory),
-            bytes: graph.scratch.bytes,
+            bytes: graph.scratch_bytes,
             site,
         };
         recovery::with_recovery(core.state(), &request, || {
-            let running = match has_scratch {
-                true => graph_scratch::check(operation, core, graph.exec, graph.scratch)?,
-                false => None,
-            };
+            if has_scratch {
+                graph_scratch::check(operation, core.state(), graph.scratch_bytes)?;
+            }
             self.try_enqueue(operation, |stream| {
                 // SAFETY: both are alive and of one context: the executable is borrowed until the stream is idle, and it keeps
                 // borrowed what its work uses. Exclusively, so that nothing else launches it or accesses that memory.
                 unsafe { graph::launch(graph.exec, stream) }
-            })?;
-            if let Some(running) = running {
-                self.end.keep_running(running);
-            }
-            Ok::<_, Failed>(())
+            })
         })
     }
 }

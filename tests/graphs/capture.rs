@@ -7,8 +7,10 @@ use std::sync::{Arc, Mutex};
 use cuguard::driver::result::graph;
 use cuguard::driver::sys::CUresult;
 use cuguard::graph::GraphExec;
-use cuguard::oom::Cause;
-use cuguard::{DeviceBuffer, Error, Event, Kind, PinnedBuffer, Result, Stream};
+use cuguard::oom::{Cause, OomPolicy};
+use cuguard::{
+    Context, DeviceBuffer, Error, Event, Kind, MemoryPool, PinnedBuffer, Result, Stream,
+};
 
 use super::{LEN, counts};
 use crate::support;
@@ -198,9 +200,9 @@ fn scratch_memory_fits_into_what_graphs_keep() -> Result<()> {
     Ok(())
 }
 
-/// Two graphs of one scope run one after the other, in the same memory. One on another stream needs its own.
+/// Two graphs of one scope run one after the other, in the same memory. One on another stream has it when they are done.
 #[test]
-fn graphs_on_one_stream_share_their_scratch_memory() -> Result<()> {
+fn graphs_that_do_not_run_at_a_time_share_their_scratch_memory() -> Result<()> {
     let turn = turn();
     let context = context()?;
     let (stream, other) = (Stream::new(&context)?, Stream::new(&context)?);
@@ -218,14 +220,38 @@ fn graphs_on_one_stream_share_their_scratch_memory() -> Result<()> {
             s.launch_graph(&mut first)?;
             s.launch_graph(&mut second)?;
         }
-        let why = room::why(elsewhere.launch(&other));
-        assert_eq!(why.request.function, None, "{why:#}");
         Ok(())
     })?;
     elsewhere.launch(&other)?;
     assert_eq!(lost_and_launched()?.0, lost);
     drop((execs, elsewhere, data));
     drop((stream, other));
+    context.close()?;
+    turn.all_came_back();
+    Ok(())
+}
+
+/// The driver takes unused memory of pools for a graph: such a launch is not refused, whatever recovery may do.
+#[test]
+fn scratch_memory_fits_into_what_pools_do_not_use() -> Result<()> {
+    let turn = turn();
+    let policy = OomPolicy::new().callbacks(false).wait(false).trim(false);
+    let context = Context::builder().oom_policy(policy).build()?;
+    let stream = Stream::new(&context)?;
+    let (lost, _) = lost_and_launched()?;
+    let mut exec = with_scratch(&stream, &[256 * room::MIB])?;
+    let data = room::leave(&context, 304 * room::MIB)?;
+    let pool = MemoryPool::new(&context)?;
+    pool.set_release_threshold(u64::MAX)?;
+    drop(DeviceBuffer::<u8>::zeroed_in(
+        &pool.on(&stream),
+        256 * room::MIB,
+    )?);
+    stream.synchronize()?;
+    exec.launch(&stream)?;
+    assert_eq!(lost_and_launched()?.0, lost);
+    drop((exec, data));
+    drop((pool, stream));
     context.close()?;
     turn.all_came_back();
     Ok(())

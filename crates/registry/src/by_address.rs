@@ -347,8 +347,8 @@ impl Registry {
         })
     }
 
-    /// The exit of the program begins: what it frees from now on is no part of the [`history`](Self::history). Only the first call
-    /// counts.
+    /// The exit of the program begins: what it frees from now on is no part of the [`history`](Self::history). A later call
+    /// counts instead if memory was allocated since: an interpreter ended, and not the program.
     ///
     /// ```
     /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};

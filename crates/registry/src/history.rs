@@ -85,6 +85,7 @@ pub struct Peak {
 #[derive(Default)]
 struct Sample {
     time: u64,
+    allocated: u64,
     work: u64,
     count: u64,
     sites: Vec<SiteBytes>,
@@ -191,9 +192,6 @@ impl Sites {
         let Ok(mut samples) = self.samples.try_lock() else {
             return;
         };
-        if samples.end.is_some() {
-            return;
-        }
         let sample = self.sample(now, flush);
         samples.list.push(sample);
         if self.length.is_too_short(samples.list.len()) {
@@ -217,6 +215,7 @@ impl Sites {
         let others = self.others.get().map_or(0, |others| others());
         Sample {
             time: now,
+            allocated,
             work: allocated + freed + others,
             count,
             sites,
@@ -235,12 +234,18 @@ impl Sites {
         None
     }
 
-    /// The exit begins: what is freed from now on is no part of the history.
+    /// The exit begins: what is freed from now on is no part of the history. Where memory was allocated since an earlier call,
+    /// that was no exit.
     pub(crate) fn end_history(&self, now: u64, flush: impl Fn()) {
-        if let Some(mut samples) = self.samples()
-            && samples.end.is_none()
-        {
-            samples.end = Some(self.sample(now, flush));
+        if let Some(mut samples) = self.samples() {
+            let sample = self.sample(now, flush);
+            if samples
+                .end
+                .as_ref()
+                .is_none_or(|end| end.allocated != sample.allocated)
+            {
+                samples.end = Some(sample);
+            }
         }
     }
 
@@ -475,6 +480,13 @@ mod tests {
         empty(&sites);
         sites.end_history(400 * SECOND, || ());
         assert!(verdict(&sites, 500).rise().is_some());
+        // Of an interpreter, before the program goes on.
+        let sites = filled();
+        sites.end_history(101 * SECOND, || ());
+        add(&sites, temporary, Kind::Device, 1, 300 * SECOND);
+        empty(&sites);
+        sites.end_history(400 * SECOND, || ());
+        assert_eq!(verdict(&sites, 500), Growth::FellAgain);
     }
 
     #[test]

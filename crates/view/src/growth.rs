@@ -142,7 +142,7 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
     let mut ends: Vec<usize> = starts
         .iter()
         .copied()
-        .filter(|index| end_of(*index) <= exit)
+        .filter(|index| end_of(*index) != FOREVER && end_of(*index) <= exit)
         .collect();
     ends.sort_by_key(|index| end_of(*index));
     let mut sites = chosen(run, &starts);

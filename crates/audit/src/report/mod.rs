@@ -46,9 +46,9 @@ static EARLY: Mutex<Option<Early>> = Mutex::new(None);
 /// searches: the exit of an interpreter begins before that of the process, and ends the objects that have the addresses.
 pub(crate) fn search_early() {
     let mut early = EARLY.lock().unwrap_or_else(PoisonError::into_inner);
+    // Nothing that the program does grows while it exits.
+    state::registry().end_history();
     if early.is_none() {
-        // Nothing that the program does grows while it exits.
-        state::registry().end_history();
         let (fates, search) = find(None);
         *early = Some(Early { fates, search });
     }

@@ -53,6 +53,23 @@ pub(super) fn read(bytes: &[u8], until: u64) -> Result<Recording, ReadError> {
     Ok(recording)
 }
 
+/// That of an interpreter begins before that of the process. An interpreter that ends while the program goes on is no exit: memory
+/// is allocated after it.
+fn exit_begins(recording: &Recording, mut times: Vec<u64>) -> Option<u64> {
+    times.sort_unstable();
+    let is_allocated = |event: &&Event| match event.what {
+        What::Allocated { kind, .. } => recording
+            .kinds
+            .get(usize::from(kind))
+            .is_some_and(|kind| kind.is_memory),
+        _ => false,
+    };
+    let last = recording.events.iter().rev().find(is_allocated);
+    let last = last.map_or(0, |event| event.time);
+    let first = times.iter().find(|time| **time >= last);
+    first.or(times.last()).copied()
+}
+
 fn note_missing(recording: &mut Recording) {
     let (dropped, lost) = (recording.dropped, recording.lost);
     if lost != 0 {
@@ -144,6 +161,7 @@ impl Numbers {
 
     /// Adds notes, but those of events after a time.
     fn note(&self, recording: &mut Recording, notes: Vec<Note>, until: u64) {
+        let mut exits = Vec::new();
         for note in notes {
             match note {
                 Note::Diagnosis { time, thread, part } => {
@@ -163,13 +181,10 @@ impl Numbers {
                     recording.found.push(found);
                 }
                 Note::Found(_) => {}
-                // That of an interpreter begins before that of the process.
-                Note::ExitBegins { time } => {
-                    let first = recording.exit_begins.map_or(time, |first| first.min(time));
-                    recording.exit_begins = Some(first);
-                }
+                Note::ExitBegins { time } => exits.push(time),
             }
         }
+        recording.exit_begins = exit_begins(recording, exits);
         recording.diagnoses.sort_by_key(|diagnosis| diagnosis.time);
     }
 

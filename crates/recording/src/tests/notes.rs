@@ -139,3 +139,21 @@ proptest! {
         while !from.is_empty() && Note::decode(&mut from).is_some() {}
     }
 }
+
+/// An interpreter that ended while the program went on.
+#[test]
+fn the_exit_begins_after_the_last_allocation() {
+    for (allocated_at, begins) in [(20, 25), (30, 35), (40, 35)] {
+        let scratch = Scratch::new();
+        let writer = writer(&scratch.options());
+        let mut cursor = Cursor::new(writer);
+        cursor.record(&allocated(10, 0x1000), None);
+        cursor.record(&allocated(allocated_at, 0x2000), None);
+        for time in [35, 25] {
+            writer.notes(0, std::iter::once(Note::ExitBegins { time }));
+        }
+        drop(cursor);
+        writer.exit(0);
+        assert_eq!(scratch.read().exit_begins, Some(begins), "{allocated_at}");
+    }
+}

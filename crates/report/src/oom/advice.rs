@@ -117,7 +117,10 @@ impl OutOfMemory {
 
     /// Memory that graphs have reserved.
     fn about_graphs(&self, advice: &mut Advice, bytes: u64, lost: u64) {
-        if lost < bytes {
+        // What they keep is no help for a graph that was not launched: it would have used that.
+        let is_launched =
+            self.request.kind != Some(Kind::GraphMemory) || self.request.function.is_some();
+        if lost < bytes && is_launched {
             advice.add(
                 match (self.settings.audited, self.is_off(RecoveryStep::Trim)) {
                     (true, _) => {
