@@ -150,7 +150,7 @@ mod tests {
         words[TOP] = address(&words, 500);
         assert_eq!(found(&words), all);
         // Chunks that are half unlinked; then too many.
-        for (bins, expected) in [(1, all), (2, all.clone()), (3, None)] {
+        for (bins, expected) in [(1, all), (2, all), (3, None)] {
             words[TOP + 2 + 2 * (50 + bins)] = 0;
             assert_eq!(found(&words), expected, "{bins} bins");
         }
