@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::growth::{Rise, SiteSteps, Steps, growth};
+use crate::growth::{LEAST, Rise, SiteSteps, Steps, growth};
 
 /// How many frames are looked through.
 const HELPERS: usize = 8;
@@ -27,6 +27,8 @@ pub struct CallerSteps<K> {
 pub struct Growing {
     /// Their indices, in order.
     pub sites: Vec<usize>,
+    /// How many of their frames they have in common, from the innermost on: with several, none of them grows by itself.
+    pub common: usize,
     /// The blocks by which they grew.
     pub rise: Rise,
 }
@@ -40,7 +42,7 @@ pub struct Growing {
 /// let steps = Steps {
 ///     times: (1..=20).map(Duration::from_millis).collect(),
 ///     work: (1..=20).map(|step| step * 10).collect(),
-///     are_rounds: false,
+///     ..Steps::default()
 /// };
 /// let site = |frames: &[&'static str], live: fn(u64) -> u64| CallerSteps {
 ///     frames: frames.to_vec(),
@@ -103,6 +105,37 @@ impl<K: Ord> Tree<'_, K> {
             sum.add(&self.sites[*site].steps);
         }
         let rise = growth(self.steps, &sum).rise()?;
-        Some(Growing { sites, rise })
+        // What was lost once here and once there is no growth.
+        if rise.only_lost && self.most_lost(&sites) < LEAST {
+            return None;
+        }
+        let common = self.common(&sites);
+        Some(Growing {
+            sites,
+            common,
+            rise,
+        })
+    }
+
+    /// The most blocks that are lost of call sites with the same frames.
+    fn most_lost(&self, sites: &[usize]) -> u64 {
+        let mut lost: BTreeMap<&[K], u64> = BTreeMap::new();
+        for site in sites {
+            let CallerSteps { frames, steps } = &self.sites[*site];
+            *lost.entry(frames).or_default() += steps.lost;
+        }
+        lost.into_values().max().unwrap_or(0)
+    }
+
+    fn common(&self, sites: &[usize]) -> usize {
+        let frames = |site: &usize| &self.sites[*site].frames[..];
+        let Some((first, rest)) = sites.split_first() else {
+            return 0;
+        };
+        let with = |site: &usize| {
+            let pairs = frames(first).iter().zip(frames(site));
+            pairs.take_while(|(one, other)| one == other).count()
+        };
+        rest.iter().map(with).min().unwrap_or(frames(first).len())
     }
 }

@@ -14,7 +14,8 @@
 //!
 //! A call site grows if
 //! 1. at least [`LEAST`] of its blocks are lost, whenever they were allocated; or blocks stay in at least [`LEAST`] *rounds*:
-//!    between two of them the program does something else, [`WORK`] operations for each block, or nothing for [`PAUSE`];
+//!    between two of them the program does something else, [`WORK`] operations for each block, or nothing for [`PAUSE`]. Blocks of
+//!    other call sites that stay, too, are nothing else: data is loaded from several lines;
 //! 2. and they stay until the end: the call site did not go on allocating without any more staying (a full cache), nor did the
 //!    program go on without the call site, for about as long as it had grown (loaded data);
 //! 3. and it has more live than ever before they were allocated (a cache that is emptied, a queue). So a leak is seen once it exceeds
@@ -39,6 +40,8 @@ pub struct Steps {
     pub times: Vec<Duration>,
     /// How many operations the program had done: allocations, frees, kernel launches.
     pub work: Vec<u64>,
+    /// How many blocks of all call sites were live; empty where that is unknown.
+    pub live: Vec<u64>,
     /// Each step is a round: an iteration of a test.
     pub are_rounds: bool,
 }
@@ -119,7 +122,7 @@ pub struct Rise {
 /// let steps = Steps {
 ///     times: (1..=20).map(Duration::from_millis).collect(),
 ///     work: (1..=20).map(|step| step * 10).collect(),
-///     are_rounds: false,
+///     ..Steps::default()
 /// };
 /// let leak = SiteSteps { live: (1..=20).collect(), ..SiteSteps::default() };
 /// assert_eq!(growth(&steps, &leak).rise().unwrap().blocks, 20);
@@ -214,7 +217,7 @@ pub(crate) fn growth_by_age(blocks: &[u64; AGES]) -> Growth {
         work: (1..=AGES as u64)
             .map(|age| age * (all + 1) * (WORK + 1))
             .collect(),
-        are_rounds: false,
+        ..Steps::default()
     };
     let old: u64 = blocks[..AGES / 2].iter().sum();
     match old >= all / 4 {
@@ -298,19 +301,25 @@ impl<'a> Stays<'a> {
         if self.steps.are_rounds {
             return self.steps().count() as u64;
         }
+        let all = self.all_that_stay();
         let mut rounds = 1;
         let mut since = None;
         for (step, blocks) in self.steps() {
             let (work, time) = match since {
-                Some(since) => (
-                    self.steps.work[step].saturating_sub(self.steps.work[since]),
-                    self.steps.times[step].saturating_sub(self.steps.times[since]),
-                ),
+                Some(since) => {
+                    let others = all.get(step).zip(all.get(since));
+                    let stay = others.map_or(0, |(now, before)| now.saturating_sub(*before));
+                    let work = self.steps.work[step].saturating_sub(self.steps.work[since]);
+                    (
+                        work.saturating_sub(stay.max(blocks)),
+                        self.steps.times[step].saturating_sub(self.steps.times[since]),
+                    )
+                }
                 // What was before the first block is no round of it.
                 None => (0, Duration::ZERO),
             };
             // By a half: a step begins and ends somewhere within a round.
-            let is_work = work.saturating_sub(blocks) * 2 >= blocks * (2 * WORK - 1);
+            let is_work = work * 2 >= blocks * (2 * WORK - 1);
             let is_pause = time.as_nanos() >= PAUSE.as_nanos() * u128::from(blocks);
             if is_work || is_pause {
                 rounds += blocks;
@@ -318,6 +327,15 @@ impl<'a> Stays<'a> {
             since = Some(step);
         }
         rounds
+    }
+
+    /// The floor of all call sites together.
+    fn all_that_stay(&self) -> Vec<u64> {
+        let mut all = self.steps.live.clone();
+        for step in (1..all.len()).rev() {
+            all[step - 1] = all[step - 1].min(all[step]);
+        }
+        all
     }
 
     /// Whether blocks stayed until the end.

@@ -62,6 +62,7 @@ impl Run {
             let steps = Steps {
                 times: some(&self.steps.times, every),
                 work: some(&self.steps.work, every),
+                live: Vec::new(),
                 are_rounds: false,
             };
             let site = SiteSteps {
@@ -200,6 +201,21 @@ fn what_is_loaded_does_not_grow() {
     assert_eq!(run.verdict(), Growth::Steady);
 }
 
+/// From three lines in turn, with or without a temporary block for each of them.
+#[test]
+fn what_several_call_sites_load_does_not_grow() {
+    let load = |temporary: u64| {
+        let mut run = run();
+        for round in 1..=100 {
+            run.allocate().works(2 + temporary, 10);
+            run.steps.live.push(3 * round - 2);
+        }
+        growth(&run.steps, &run.site)
+    };
+    assert_eq!(load(0), Growth::TooShort);
+    assert!(load(2).rise().is_some());
+}
+
 /// Also where a step has some of the blocks and the work after them.
 #[test]
 fn what_is_loaded_before_a_little_work_does_not_grow() {
@@ -309,6 +325,7 @@ fn rounds(live: &[u64]) -> bool {
         times: vec![Duration::ZERO; live.len()],
         work: vec![0; live.len()],
         are_rounds: true,
+        ..Steps::default()
     };
     let site = SiteSteps {
         live: live.to_vec(),

@@ -330,6 +330,7 @@ impl Sites {
         let steps = Steps {
             times: times.collect(),
             work: list.iter().map(|sample| sample.work).collect(),
+            live: list.iter().map(|sample| sample.count).collect(),
             are_rounds: false,
         };
         (steps, sites)

@@ -96,6 +96,7 @@ impl Rounds {
             times: vec![Duration::ZERO; self.count],
             work: vec![0; self.count],
             are_rounds: true,
+            ..Steps::default()
         };
         let grows = |amounts: &[Amount], figure: fn(&Amount) -> u64| {
             let site = SiteSteps {

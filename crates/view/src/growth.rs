@@ -152,15 +152,17 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
     let mut nth: HashMap<u32, u64> = HashMap::new();
     let (mut freed, mut last) = (ends.iter().peekable(), 0);
     let (mut done, mut before) = (0_u64, 0);
-    let step = |steps: &mut Steps, time: u64, done: u64, sites: &mut HashMap<u32, Series>| {
-        steps.times.push(Duration::from_nanos(time));
-        steps.work.push(done);
-        for series in sites.values_mut() {
-            series.steps.live.push(series.live);
-            series.steps.allocated.push(series.allocated);
-            series.bytes.push(series.held);
-        }
-    };
+    let step =
+        |steps: &mut Steps, time: u64, done: u64, live: u64, sites: &mut HashMap<u32, Series>| {
+            steps.times.push(Duration::from_nanos(time));
+            steps.work.push(done);
+            steps.live.push(live);
+            for series in sites.values_mut() {
+                series.steps.live.push(series.live);
+                series.steps.allocated.push(series.allocated);
+                series.bytes.push(series.held);
+            }
+        };
     let mut change = |index: usize, begins: bool, sites: &mut HashMap<u32, Series>| {
         let allocation = &run.allocations[index];
         live = if begins {
@@ -199,7 +201,7 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
         done += 1;
         let nth = nth.entry(run.allocations[*index].thread).or_default();
         if length.ends_step(*nth) {
-            step(&mut steps, time, done, &mut sites);
+            step(&mut steps, time, done, before, &mut sites);
         }
         *nth += 1;
         if length.is_too_short(steps.work.len()) {
@@ -208,7 +210,7 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
         }
     }
     // The last allocation, and the end.
-    step(&mut steps, last, done, &mut sites);
+    step(&mut steps, last, done, before, &mut sites);
     let mut after = before;
     for ended in freed {
         after = change(*ended, false, &mut sites);
@@ -220,7 +222,7 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
     let [falling, whole] =
         [last, first].map(|begin| Duration::from_nanos(exit.saturating_sub(begin)));
     if !is_teardown(before, after, falling, whole) {
-        step(&mut steps, exit, done, &mut sites);
+        step(&mut steps, exit, done, after, &mut sites);
     }
     let mut sites: Vec<_> = sites.into_iter().collect();
     sites.sort_unstable_by_key(|(site, _)| *site);
@@ -230,6 +232,7 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
 fn drop_every_other(steps: &mut Steps, sites: &mut HashMap<u32, Series>) {
     StepLength::drop_every_other(&mut steps.times);
     StepLength::drop_every_other(&mut steps.work);
+    StepLength::drop_every_other(&mut steps.live);
     for series in sites.values_mut() {
         StepLength::drop_every_other(&mut series.steps.live);
         StepLength::drop_every_other(&mut series.steps.allocated);

@@ -49,22 +49,20 @@ pub(super) fn growing(process: &Process, symbols: &mut Symbols) -> Vec<Growing> 
     let lost = |site: &SiteHistory| lost.get(site.origin.stack).copied().unwrap_or_default();
     let history = &process.history;
     let mut sites: Vec<CallerSteps<FrameKey>> = Vec::new();
+    // Where the frames of each are in its stack trace.
+    let mut places: Vec<Vec<usize>> = Vec::new();
     for site in &history.sites {
         let frames = symbols.frames(site.origin.stack, false);
         let user = origin(&frames).unwrap_or(frames.len());
-        let outer = frames.iter().skip(user + 1);
-        let outer = outer.filter(|frame| class(frame) == Class::User);
+        let is_named = |place: &usize| *place == user || class(&frames[*place]) == Class::User;
+        let named: Vec<_> = (user..frames.len()).filter(is_named).collect();
         let mut steps = site.steps.clone();
         steps.lost = lost(site).count;
         sites.push(CallerSteps {
-            frames: frames
-                .get(user)
-                .into_iter()
-                .chain(outer)
-                .map(key_of)
-                .collect(),
+            frames: named.iter().map(|place| key_of(&frames[*place])).collect(),
             steps,
         });
+        places.push(named);
     }
     let time = |step: usize| history.steps.times.get(step).copied().unwrap_or_default();
     let found = cuguard_registry::growing(&history.steps, &sites).into_iter();
@@ -94,13 +92,21 @@ pub(super) fn growing(process: &Process, symbols: &mut Symbols) -> Vec<Growing> 
             }
             false => rise.first.checked_sub(1).map_or(0, |step| bytes[step]),
         };
+        let mut frames = symbols.frames(history.sites[most].origin.stack, false);
+        // No caller grows by itself: none is named.
+        if let Some(last) = found.common.checked_sub(1)
+            && found.common < places[most].len()
+            && found.sites.len() > 1
+        {
+            frames.truncate(places[most][last] + 1);
+        }
         Some(Growing {
             rise,
             from,
             to,
             over: time(rise.last).saturating_sub(time(rise.first)),
             origin: history.sites[most].origin,
-            frames: symbols.frames(history.sites[most].origin.stack, false),
+            frames,
         })
     });
     let mut rows: Vec<_> = rows.collect();

@@ -107,7 +107,7 @@ fn process() -> Process {
             steps: Steps {
                 times,
                 work: (1..=32).map(|step| step * 10).collect(),
-                are_rounds: false,
+                ..Steps::default()
             },
             sites: vec![
                 site(&[TRAIN, MAIN], 1 << 20, |step| step),
@@ -695,8 +695,7 @@ fn a_function_that_allocates_for_others_is_looked_through() {
         vec![half(&[LOAD, TRAIN, MAIN], 0), half(&[LOAD, MAIN], 6)],
         vec![],
     );
-    assert_eq!(found.len(), 1);
-    assert_eq!((found[0].0, found[0].1[0].as_str()), (5, "load"));
+    assert_eq!(found, [(5, vec!["load".to_owned()])], "no caller is named");
 }
 
 #[test]
@@ -712,6 +711,14 @@ fn what_is_lost_grows_also_where_it_was_allocated_at_once() {
         )
     };
     assert_eq!(growing(burst(), vec![lost(4)]), []);
+    // Here once and there once.
+    let both = || {
+        let stacks: [&'static [usize]; 2] = [&[LOAD, TRAIN, MAIN], &[LOAD, MAIN]];
+        let lost = |stack| group(Fate::Lost, Kind::Device, (4, 4 << 20), stack);
+        let sites = stacks.map(|stack| site(stack, 1 << 20, |_| 4));
+        growing(sites.into(), stacks.map(lost).into())
+    };
+    assert_eq!(both(), []);
     // Only what is lost.
     assert_eq!(growing(burst(), vec![lost(20)])[0].0, 20);
 }
