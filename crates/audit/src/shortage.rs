@@ -1,5 +1,6 @@
-//! Out of memory: when the driver refuses an allocation, the diagnosis goes to standard error, once for each call site,
-//! before the program gets its error code. It is kept for the report.
+//! Out of memory: when the driver refuses an allocation, the diagnosis goes to standard error before the program gets its error
+//! code. It is kept for the report. A call site is diagnosed again where the program went on and allocated in between: what it is
+//! refused later may be what ends it.
 //!
 //! An allocator that is refused memory may free what it caches and retry, from another line: that is the same request, which is
 //! diagnosed and counted once.
@@ -46,6 +47,9 @@ pub(crate) fn pools() -> MutexGuard<'static, BTreeMap<u64, CUdevice>> {
     POOLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// How often a call site is diagnosed: a program that allocates as much as it can is refused all the time.
+const MAX_DIAGNOSES: u32 = 3;
+
 /// How many call sites the diagnosis has.
 const MAX_SITES: usize = 32;
 
@@ -83,7 +87,8 @@ pub(crate) fn refused(
         origin,
         ..Refused::default()
     };
-    if !note(hash, new) {
+    // Without a refusal before, or with an allocation since.
+    if !note(hash, new, before.is_none()) {
         return;
     }
     let diagnosing = DIAGNOSING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,8 +121,14 @@ thread_local! {
     static LAST: Cell<Option<(u64, Request)>> = const { Cell::new(None) };
 }
 
+struct Site {
+    hash: u64,
+    refused: Refused,
+    diagnosed: u32,
+}
+
 struct Table {
-    sites: Vec<(u64, Refused)>,
+    sites: Vec<Site>,
     /// Call sites that retry, and those of the first try.
     retries: Vec<(u64, u64)>,
 }
@@ -131,8 +142,11 @@ impl Table {
     }
 
     fn find(&mut self, hash: u64) -> Option<&mut Refused> {
-        let mut sites = self.sites.iter_mut();
-        sites.find_map(|(site, refused)| (*site == hash).then_some(refused))
+        self.site(hash).map(|site| &mut site.refused)
+    }
+
+    fn site(&mut self, hash: u64) -> Option<&mut Site> {
+        self.sites.iter_mut().find(|site| site.hash == hash)
     }
 }
 
@@ -162,24 +176,30 @@ fn is_retry(hash: u64, first: u64, origin: Origin) -> bool {
     is_retry
 }
 
-/// Counts a refused allocation. Returns whether it is the first of its call site.
-fn note(hash: u64, new: Refused) -> bool {
+/// Counts a refused allocation. Returns whether it is diagnosed: the first of its call site is, and later ones if the program went on.
+fn note(hash: u64, new: Refused, goes_on: bool) -> bool {
     let mut table = table();
-    let is_new = table.find(hash).is_none();
-    if is_new {
-        table.sites.push((hash, new.clone()));
+    if table.site(hash).is_none() {
+        table.sites.push(Site {
+            hash,
+            refused: new.clone(),
+            diagnosed: 0,
+        });
     }
-    if let Some(one) = table.find(hash) {
-        one.count = one.count.saturating_add(1);
-        one.largest = one.largest.max(new.bytes);
-    }
-    is_new
+    let Some(site) = table.site(hash) else {
+        return false;
+    };
+    site.refused.count = site.refused.count.saturating_add(1);
+    site.refused.largest = site.refused.largest.max(new.bytes);
+    let is_diagnosed = site.diagnosed == 0 || (goes_on && site.diagnosed < MAX_DIAGNOSES);
+    site.diagnosed += u32::from(is_diagnosed);
+    is_diagnosed
 }
 
 /// What was refused until now, by call site.
 pub(crate) fn all_refused() -> Vec<Refused> {
     let sites = &table().sites;
-    sites.iter().map(|(_, one)| one.clone()).collect()
+    sites.iter().map(|site| site.refused.clone()).collect()
 }
 
 fn diagnose(

@@ -489,3 +489,42 @@ fn what_is_freed_at_exit_does_not_hide_growth() {
     let first = report.lines().next().expect("a line");
     assert!(first.contains("1 call site growing"), "{report}");
 }
+
+/// Blocks are kept, and kernels are launched in between, as by the CUDA runtime: with a function that is looked up.
+const LAUNCHES: &str = "
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+typedef unsigned long long CUdeviceptr;
+int cuInit(unsigned), cuCtxCreate_v2(void **, unsigned, int), cuMemAlloc_v2(CUdeviceptr *, size_t);
+typedef int launch(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
+static CUdeviceptr kept[50];
+int main(void) {
+    void *context;
+    void *driver = dlopen(\"libcuda.so.1\", RTLD_NOW);
+    launch *launch = driver ? dlsym(driver, \"cuLaunchKernel\") : NULL;
+    if (!launch || cuInit(0) || cuCtxCreate_v2(&context, 0, 0)) return 2;
+    for (int i = 0; i < 50; i++) {
+        if (cuMemAlloc_v2(&kept[i], 1 << 20)) return 3;
+        /* There is no such kernel: the call counts all the same. */
+        for (int k = 0; k < 10; k++) launch(0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0);
+    }
+    return 0;
+}
+";
+
+#[test]
+fn launches_count_in_a_recording_as_in_the_run() {
+    let folder = subfolder("record-launches");
+    let Some(program) = compile(&folder.join("launches"), LAUNCHES, &[]) else {
+        return;
+    };
+    let file = folder.join("run.cgr");
+    let run = output(&mut record(&file, &program, ""));
+    let printed = stderr(&run);
+    assert!(run.status.success(), "{printed}");
+    assert!(printed.contains("; 1 call site growing"), "{printed}");
+    let report = shown(&["report", file.to_str().expect("it is text")]);
+    let first = report.lines().next().expect("a line");
+    assert!(first.contains("1 call site growing"), "{report}");
+}

@@ -48,6 +48,9 @@ pub struct Recording {
     /// When the exit began, in nanoseconds since the program started: `main` returned, or `exit` was called. What is freed afterwards was not
     /// freed by the program while it ran. `None` where it is unknown, as in files of older versions.
     pub exit_begins: Option<u64>,
+    /// How many operations there had been that are no events, such as kernel launches, at times in nanoseconds since the program
+    /// started, in order. Empty where they were not counted, and where the process was killed.
+    pub work: Vec<(u64, u64)>,
 }
 
 /// Why an allocation failed, in the words of the process.

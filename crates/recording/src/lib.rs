@@ -39,7 +39,8 @@ pub use options::{
 };
 pub use process::{
     addresses, embed_symbols, host, is_on, note_exit, note_sampling, path, record,
-    record_diagnosis, record_exit_begins, record_found, record_freed, record_label, start,
+    record_diagnosis, record_exit_begins, record_found, record_freed, record_label, record_work,
+    start,
 };
 pub use read::{OpenError, ReadError};
 pub use write::mapped_ranges;

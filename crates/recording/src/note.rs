@@ -8,6 +8,7 @@ mod tag {
     pub(super) const DIAGNOSIS: u8 = 1;
     pub(super) const FOUND: u8 = 2;
     pub(super) const EXIT_BEGINS: u8 = 3;
+    pub(super) const WORK: u8 = 4;
 }
 
 /// A note.
@@ -23,6 +24,8 @@ pub(crate) enum Note {
     Found(Found),
     /// The exit of the process begins, at a time.
     ExitBegins { time: u64 },
+    /// How many operations there had been that are no events, at a time.
+    Work { time: u64, count: u64 },
 }
 
 impl Note {
@@ -63,6 +66,11 @@ impl Note {
                 body.number(*time);
                 tag::EXIT_BEGINS
             }
+            Self::Work { time, count } => {
+                body.number(*time);
+                body.number(*count);
+                tag::WORK
+            }
         };
         let mut out = vec![tag];
         out.number(body.len() as u64);
@@ -90,6 +98,10 @@ impl Note {
             tag::EXIT_BEGINS => Self::ExitBegins {
                 time: body.number()?,
             },
+            tag::WORK => Self::Work {
+                time: body.number()?,
+                count: body.number()?,
+            },
             _ => return Some(None),
         }))
     }
@@ -113,6 +125,10 @@ mod tests {
         let mut samples = Note::diagnosis(u64::MAX, u32::MAX, "why: \u{e9}");
         samples.extend([found(false), found(true)]);
         samples.push(Note::ExitBegins { time: u64::MAX });
+        samples.push(Note::Work {
+            time: 1,
+            count: u64::MAX,
+        });
         samples
     }
 
@@ -147,7 +163,7 @@ mod tests {
             .iter()
             .map(|part| match part {
                 Note::Diagnosis { part, .. } => part.as_str(),
-                Note::Found(_) | Note::ExitBegins { .. } => "",
+                Note::Found(_) | Note::ExitBegins { .. } | Note::Work { .. } => "",
             })
             .collect();
         assert_eq!(joined, text);

@@ -322,7 +322,7 @@ pub fn record_found(found: impl IntoIterator<Item = Found>) {
 }
 
 /// The exit of the process begins, at this time of [`cuguard_sync::clock`]: `main` returned, or `exit` was called. The recording goes on. Where
-/// it is called again, the first call counts. Does nothing while [`is_on`] returns `false`, and in a signal handler that interrupts the
+/// it is called again, the first call after the last allocation counts. Does nothing while [`is_on`] returns `false`, and in a signal handler that interrupts the
 /// recording of an event.
 ///
 /// ```
@@ -336,6 +336,26 @@ pub fn record_exit_begins(time: u64) {
         };
         let time = writer.since_begin(time);
         writer.notes(0, std::iter::once(Note::ExitBegins { time }));
+    }
+}
+
+/// Adds how many operations there had been that are no events, such as kernel launches, at times of [`cuguard_sync::clock`]. They count for
+/// what grows. Does nothing while [`is_on`] returns `false`, and in a signal handler that interrupts the recording of an event.
+///
+/// ```
+/// cuguard_recording::record_work([(cuguard_sync::clock::nanoseconds(), 1000)]);
+/// ```
+#[cold]
+pub fn record_work(counts: impl IntoIterator<Item = (u64, u64)>) {
+    if let Some(writer) = writer() {
+        let Some(_busy) = Busy::enter() else {
+            return;
+        };
+        let note = |(time, count)| Note::Work {
+            time: writer.since_begin(time),
+            count,
+        };
+        writer.notes(0, counts.into_iter().map(note));
     }
 }
 

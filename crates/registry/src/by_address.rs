@@ -347,6 +347,18 @@ impl Registry {
         })
     }
 
+    /// How many operations of the program there were that are neither allocations nor frees, as [`count_work`](Self::count_work) has
+    /// them counted: at some times of the run, in nanoseconds of [`cuguard_sync::clock`], and at its end.
+    pub fn other_work(&self) -> Vec<(u64, u64)> {
+        let end = caller::snapshot_time().as_nanos() as u64;
+        let addressed = self.addressed.get();
+        addressed.map_or_else(Vec::new, |own| {
+            own.sites.other_work(end, || {
+                self.flushed();
+            })
+        })
+    }
+
     /// The exit of the program begins: what it frees from now on is no part of the [`history`](Self::history). A later call
     /// counts instead if memory was allocated since: an interpreter ended, and not the program.
     ///

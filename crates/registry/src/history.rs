@@ -86,6 +86,8 @@ pub struct Peak {
 struct Sample {
     time: u64,
     allocated: u64,
+    /// Operations that are neither allocations nor frees.
+    others: u64,
     work: u64,
     count: u64,
     sites: Vec<SiteBytes>,
@@ -216,6 +218,7 @@ impl Sites {
         Sample {
             time: now,
             allocated,
+            others,
             work: allocated + freed + others,
             count,
             sites,
@@ -275,6 +278,21 @@ impl Sites {
         let (steps, sites) = self.steps(now, flush);
         let sites = sites.into_iter().map(|(_, site)| site).collect();
         History { steps, sites }
+    }
+
+    /// How many operations that are neither allocations nor frees there were, at the times of the steps.
+    pub(crate) fn other_work(&self, now: u64, flush: impl Fn()) -> Vec<(u64, u64)> {
+        let Some(samples) = self.samples() else {
+            return Vec::new();
+        };
+        let own = |sample: &Sample| (sample.time, sample.others);
+        let mut work: Vec<_> = samples.list.iter().map(own).collect();
+        work.push(match &samples.end {
+            Some(end) => own(end),
+            None => own(&self.sample(now, flush)),
+        });
+        work.sort_unstable();
+        work
     }
 
     /// The history, with the ids of the call sites.
@@ -497,5 +515,6 @@ mod tests {
         sites.count_others(|| 1000);
         add(&sites, one, Kind::Device, 1, 1);
         assert_eq!(sites.history(2, || ()).steps.work, [1001, 1001]);
+        assert_eq!(sites.other_work(2, || ()), [(1, 1000), (2, 1000)]);
     }
 }

@@ -74,6 +74,7 @@ impl Run {
             begin: recording.begin,
             end,
             exit_begins: recording.exit_begins,
+            work: recording.work,
             exited,
             kinds: recording.kinds.into_iter().map(kind).collect(),
             sites: found.sites,

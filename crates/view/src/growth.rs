@@ -155,7 +155,9 @@ fn series(run: &Run) -> (Steps, Vec<(u32, Series)>) {
     let step =
         |steps: &mut Steps, time: u64, done: u64, live: u64, sites: &mut HashMap<u32, Series>| {
             steps.times.push(Duration::from_nanos(time));
-            steps.work.push(done);
+            let before = run.work.partition_point(|(then, _)| *then <= time);
+            let others = before.checked_sub(1).map_or(0, |last| run.work[last].1);
+            steps.work.push(done.saturating_add(others));
             steps.live.push(live);
             for series in sites.values_mut() {
                 series.steps.live.push(series.live);

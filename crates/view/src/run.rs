@@ -61,6 +61,9 @@ pub struct Run {
     pub end: u64,
     /// When its exit began, in nanoseconds since the origin: `main` returned, or `exit` was called. `None` where it is unknown.
     pub exit_begins: Option<u64>,
+    /// How many operations it had done that are no allocations and frees, such as kernel launches, at times in nanoseconds since the
+    /// origin, in order. Empty where they were not counted.
+    pub work: Vec<(u64, u64)>,
     /// Whether the process exited. Otherwise it was killed, or still runs.
     pub exited: bool,
     /// The kinds of resources.

@@ -110,3 +110,15 @@ fn what_is_freed_at_exit_does_not_hide_growth() {
     let sites: Vec<_> = found.iter().map(|one| (one.site, one.blocks)).collect();
     assert_eq!(sites, [(1, 20)]);
 }
+
+#[test]
+fn launches_are_work() {
+    let mut run = rounds(50, &[Stays]);
+    assert_eq!(growing_sites(&run), [], "nothing else happens");
+    let times = run.allocations.iter().map(|it| it.start);
+    run.work = times
+        .zip(1..)
+        .map(|(time, count)| (time, 10 * count))
+        .collect();
+    assert_eq!(growing_sites(&run)[0].blocks, 50);
+}

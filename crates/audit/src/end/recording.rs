@@ -11,7 +11,7 @@ use cuguard_report::{ReportSettings, register_frames, start_recording};
 use cuguard_sync::clock;
 
 use super::{run_folder, settings};
-use crate::python;
+use crate::{python, state};
 
 /// Starts the recording, if one is wanted and it has not begun. A thread that comes second waits until it has.
 #[cold]
@@ -40,5 +40,11 @@ pub(super) fn exit_begins() {
 
 /// The process ends.
 pub(super) fn end() {
+    if cuguard_recording::is_on() {
+        let work = state::registry().other_work();
+        if work.iter().any(|(_, count)| *count != 0) {
+            cuguard_recording::record_work(work);
+        }
+    }
     cuguard_report::end_recording();
 }

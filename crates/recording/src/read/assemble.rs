@@ -182,9 +182,11 @@ impl Numbers {
                 }
                 Note::Found(_) => {}
                 Note::ExitBegins { time } => exits.push(time),
+                Note::Work { time, count } => recording.work.push((time, count)),
             }
         }
         recording.exit_begins = exit_begins(recording, exits);
+        recording.work.sort_unstable();
         recording.diagnoses.sort_by_key(|diagnosis| diagnosis.time);
     }
 

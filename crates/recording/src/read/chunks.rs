@@ -211,7 +211,10 @@ impl Raw {
             }
         }
         for note in &mut self.notes {
-            if let Note::Diagnosis { time, .. } | Note::ExitBegins { time } = note {
+            if let Note::Diagnosis { time, .. }
+            | Note::ExitBegins { time }
+            | Note::Work { time, .. } = note
+            {
                 shift(time);
             }
         }

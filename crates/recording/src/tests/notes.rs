@@ -41,6 +41,8 @@ fn noted(scratch: &Scratch, age: u64) -> Recording {
     for time in [35, 38] {
         writer.notes(0, std::iter::once(Note::ExitBegins { time }));
     }
+    let work = [(20, 7), (30, 9)].map(|(time, count)| Note::Work { time, count });
+    writer.notes(0, work.into_iter());
     drop(cursor);
     writer.exit(0);
     scratch.read()
@@ -83,6 +85,7 @@ fn times_count_from_the_start_of_the_program() {
     assert_eq!((of_before.begin, recording.begin), (0, 1000));
     let exits = (of_before.exit_begins, recording.exit_begins);
     assert_eq!(exits, (Some(35), Some(1035)));
+    assert_eq!(recording.work, [(1020, 7), (1030, 9)]);
     let times = |recording: &Recording| -> Vec<u64> {
         let events = recording.events.iter().map(|event| event.time);
         events
@@ -124,6 +127,7 @@ fn notes_are_in_chunks_of_their_own() {
         diagnoses: Vec::new(),
         found: Vec::new(),
         exit_begins: None,
+        work: Vec::new(),
         problems: without.problems.clone(),
         ..with_notes
     };

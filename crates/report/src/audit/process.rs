@@ -67,7 +67,7 @@ pub struct Refused {
     pub count: u64,
     /// The call site.
     pub origin: Origin,
-    /// Why the first was refused, as it was printed then: lines of text.
+    /// Why one was refused, the last that was diagnosed, as it was printed then: lines of text.
     pub diagnosis: String,
 }
 
