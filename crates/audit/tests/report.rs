@@ -141,10 +141,25 @@ template <typename T> struct Model {{
 }}
 int main() {{ begin(); models::Model<double>().load(3); return 0; }}"#
     );
+    let Some(program) = cpp_program(&driver, &source) else {
+        return;
+    };
+    let report = json(&program, &driver);
+    let functions: Vec<_> = stack(&report, 24).iter().map(|frame| frame.0).collect();
+    assert_eq!(
+        functions,
+        ["lose", "models::Model<double>::load(int)", "main"],
+        "{report:#}"
+    );
+    assert_eq!(report["lost"]["bytes"], 24);
+}
+
+/// Compiles a program in C++.
+fn cpp_program(driver: &Folder, source: &str) -> Option<std::path::PathBuf> {
     let (file, output) = (driver.join("cpp.cpp"), driver.join("cpp"));
     std::fs::write(&file, source).unwrap();
     let compiler = Command::new("c++")
-        .args(["-g", "-L"])
+        .args(["-std=c++17", "-g", "-L"])
         .arg(driver.path())
         .arg(&file)
         .arg("-o")
@@ -152,22 +167,104 @@ int main() {{ begin(); models::Model<double>().load(3); return 0; }}"#
         .args(LINKED)
         .output();
     let Ok(compiled) = compiler else {
-        return not_run(Requirement::CxxCompiler, "");
+        not_run(Requirement::CxxCompiler, "");
+        return None;
     };
     assert_success(&compiled);
-    let report = json(&output, &driver);
-    let stack: Vec<_> = report["groups"][0]["stack"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|frame| frame["function"].as_str().unwrap())
-        .collect();
-    assert_eq!(
-        stack,
-        ["lose", "models::Model<double>::load(int)", "main"],
-        "{report:#}"
+    Some(output)
+}
+
+/// The headers of the standard library are no code of the program: neither what the demangler does not know, nor what debug
+/// information names without a namespace, nor templates, whose names begin with what they return. Functions of the program are,
+/// though they take and return types of the standard library.
+#[test]
+fn frames_of_the_cpp_standard_library_are_not_the_programs() {
+    let driver = simulated_driver_folder();
+    let source = format!(
+        r#"#include <memory>
+#include <string>
+#include <vector>
+{DRIVER}
+struct Buf {{ CUdeviceptr address; explicit Buf(int bytes) {{ CHECK(cuMemAlloc_v2(&address, bytes)); }} }};
+static std::vector<std::shared_ptr<Buf>> *history = new std::vector<std::shared_ptr<Buf>>;
+APART void step() {{
+    history->push_back(std::make_shared<Buf>(2 << 20));
+}}
+APART void nodes() {{
+    struct Node {{ Buf buf{{3000}}; }};
+    static auto *kept = new std::vector<Node>;
+    kept->resize(1);
+}}
+namespace app {{
+template <typename T> std::vector<T> load(const std::vector<T> &from) {{
+    static Buf kept(from[0]);
+    return from;
+}}
+std::string name() {{
+    static Buf kept(500);
+    return "model";
+}}
+}}
+int main() {{
+    begin();
+    step();
+    nodes();
+    app::load(std::vector<int>{{400}});
+    app::name();
+    return 0;
+}}"#
     );
-    assert_eq!(report["lost"]["bytes"], 24);
+    let Some(program) = cpp_program(&driver, &source) else {
+        return;
+    };
+    let report = json(&program, &driver);
+    let functions = |bytes| {
+        let stack = stack(&report, bytes).into_iter();
+        stack.map(|(function, ..)| function).collect::<Vec<_>>()
+    };
+    assert_eq!(functions(2 << 20), ["Buf::Buf(int)", "step()", "main"]);
+    // The constructor of a class inside of a function has the name that debug information has for it.
+    let nodes = functions(3000);
+    assert!(
+        nodes.len() == 4 && nodes[2..] == ["nodes()", "main"],
+        "{nodes:?}"
+    );
+    let load = functions(400);
+    assert!(
+        load.len() == 3 && load[1].contains("app::load<int>("),
+        "{load:?}"
+    );
+    let name = functions(500);
+    assert!(
+        name.len() == 3 && name[1].starts_with("app::name"),
+        "{name:?}"
+    );
+    let output = run(&program, &driver, &[("LEAK_REPORT", "colour=never")]);
+    let stderr = text(&output.stderr);
+    let named = format!("  step()  {}:", driver.join("cpp.cpp").display());
+    assert!(stderr.contains(&named), "{stderr}");
+    assert!(!stderr.contains("/include/c++/"), "{stderr}");
+}
+
+/// A program that ends its context has freed nothing itself.
+#[test]
+fn memory_that_ends_with_its_context_was_not_freed() {
+    let driver = simulated_driver_folder();
+    let source = r#"
+int main(void) { begin(); lose(12 << 20); CHECK(cuCtxDestroy_v2(context)); return 0; }"#;
+    let Some(program) = program(&driver, "destroys", source) else {
+        return;
+    };
+    for (words, code) in [
+        ("colour=never,exitcode=41", 0),
+        ("colour=never,exitcode=41,fail_on=destroyed", 41),
+    ] {
+        let output = run(&program, &driver, &[("LEAK_REPORT", words)]);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{words}: {stderr}");
+        let expected = "): 12 MiB in 1 allocation not freed before their context was destroyed\n";
+        assert!(stderr.contains(expected), "{words}: {stderr}");
+    }
 }
 
 #[test]

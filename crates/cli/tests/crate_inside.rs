@@ -263,7 +263,8 @@ fn what_ends_with_the_context_of_a_guard_is_not_lost() {
             let stderr = text(&ended.stderr);
             assert_eq!(ended.status.code(), Some(0), "{driver} {child}: {stderr}");
             assert!(
-                stderr.contains("destroyed with their context 5 MiB"),
+                stderr.contains(": 5 MiB in 1 allocation")
+                    && stderr.contains(" not freed before their context was destroyed"),
                 "{driver} {child}: {stderr}"
             );
         }

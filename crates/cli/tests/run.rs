@@ -203,7 +203,7 @@ fn a_process_that_is_killed_is_named() {
         "cuguard run: 1 process used CUDA, without a report"
     );
     assert!(
-        lines[1].ends_with(" SIGKILL): no report: signal 9 ended it"),
+        lines[1].ends_with(" SIGKILL): no report: SIGKILL ended it"),
         "{stderr}"
     );
     assert_eq!(lines[2..], [RECORD], "{stderr}");
@@ -387,7 +387,7 @@ fn bad_options_are_named() {
         (&["--exitcode", "x", "true"], "'x' for '--exitcode <N>'"),
         (
             &["--fail-on", "lots", "true"],
-            "\"lots\" is none of lost, reachable, growth, oom",
+            "\"lots\" is none of lost, reachable, growth, oom, destroyed",
         ),
         (
             &["--report", "yaml", "true"],

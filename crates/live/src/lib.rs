@@ -10,6 +10,7 @@
 //! - `server` is the thread. It blocks all signals, and a process ends without it. `clients` has its connections: several at once,
 //!   non-blocking.
 //! - `signal` installs the handler, unless the program handles the signal itself.
+//! - `signal_name` is what reports call signals.
 //! - `client` finds the socket of a process, or of all processes of the user, and sends one request. Both sides check the other's credentials (`SO_PEERCRED`).
 //! - `protocol` is what they say to each other: one line to the server, a status line and the body back.
 //!
@@ -50,6 +51,7 @@ mod reply;
 mod running;
 mod server;
 mod signal;
+mod signal_name;
 mod threads;
 
 pub use client::{AskError, ask, ask_others, ask_within, processes};
@@ -59,6 +61,7 @@ pub use protocol::{parse_reply, parse_request};
 pub use running::{is_running, request_report};
 pub use server::{Options, start, stop};
 pub use signal::number;
+pub use signal_name::SignalName;
 
 /// What a server reports. Its functions are called on the server's thread while the program runs; none may call the driver.
 pub trait Source: Sync {

@@ -24,6 +24,8 @@ pub struct FailOn {
     pub growth: bool,
     /// Allocations that the driver refused for lack of memory.
     pub oom: bool,
+    /// Memory that was not freed before its context was destroyed.
+    pub destroyed: bool,
 }
 
 impl FailOn {
@@ -33,6 +35,7 @@ impl FailOn {
         reachable: false,
         growth: false,
         oom: false,
+        destroyed: false,
     };
 }
 
@@ -50,10 +53,10 @@ impl Default for FailOn {
 ///
 /// ```
 /// let error = "lots".parse::<cuguard::report::FailOn>().unwrap_err();
-/// assert_eq!(error.to_string(), "\"lots\" is none of lost, reachable, growth, oom");
+/// assert_eq!(error.to_string(), "\"lots\" is none of lost, reachable, growth, oom, destroyed");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{word:?} is none of lost, reachable, growth, oom")]
+#[error("{word:?} is none of lost, reachable, growth, oom, destroyed")]
 #[non_exhaustive]
 pub struct UnknownFinding {
     /// The word.
@@ -72,6 +75,7 @@ impl FromStr for FailOn {
                 "reachable" => fail_on.reachable = true,
                 "growth" => fail_on.growth = true,
                 "oom" => fail_on.oom = true,
+                "destroyed" => fail_on.destroyed = true,
                 _ => {
                     return Err(UnknownFinding {
                         word: word.to_owned(),
@@ -90,6 +94,7 @@ impl fmt::Display for FailOn {
             (self.reachable, "reachable"),
             (self.growth, "growth"),
             (self.oom, "oom"),
+            (self.destroyed, "destroyed"),
         ];
         let words = words.into_iter().filter(|(set, _)| *set);
         let words: Vec<_> = words.map(|(_, word)| word).collect();

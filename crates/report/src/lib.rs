@@ -19,6 +19,7 @@
 
 pub mod audit;
 mod checkpoint;
+mod cpp_names;
 mod demangle;
 mod diff_text;
 mod dump_signal;

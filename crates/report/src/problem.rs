@@ -8,7 +8,7 @@ use crate::phrase;
 const WORDS: &str = "0 (off, no, false), 1 (on, yes, true), text, json, github, file=PATTERN, \
                      exitcode=N, max=N, depth=N, frames=program|all, level=counts|sites|stacks, \
                      sample=N, free_leaks=yes|no, suppress=FILE, colour=auto|always|never, \
-                     fail_on=lost+reachable+growth+oom, python=yes|no, record, record-limit=SIZE, \
+                     fail_on=lost+reachable+growth+oom+destroyed, python=yes|no, record, record-limit=SIZE, \
                      record-policy=all|last|aggregate, embed-symbols, \
                      dump-signal=USR1|USR2|HUP|IO|PWR|none";
 
@@ -103,7 +103,7 @@ pub(crate) const VALUES: [(&str, &str); 15] = [
     ("colour", "one of auto, always, never"),
     (
         "fail_on",
-        "one or more of lost, reachable, growth, oom, joined by +",
+        "one or more of lost, reachable, growth, oom, destroyed, joined by +",
     ),
     ("python", "one of yes, no"),
     ("dump-signal", "one of USR1, USR2, HUP, IO, PWR, none"),

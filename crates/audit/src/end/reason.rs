@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use cuguard_live::SignalName;
+
 /// Why a report is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
@@ -45,29 +47,6 @@ impl Reason {
     }
 }
 
-/// The name of a signal that ends a process.
-pub(crate) fn signal_name(signal: i32) -> Option<&'static str> {
-    Some(match signal {
-        libc::SIGHUP => "SIGHUP",
-        libc::SIGINT => "SIGINT",
-        libc::SIGQUIT => "SIGQUIT",
-        libc::SIGABRT => "SIGABRT",
-        libc::SIGUSR1 => "SIGUSR1",
-        libc::SIGUSR2 => "SIGUSR2",
-        libc::SIGPIPE => "SIGPIPE",
-        libc::SIGALRM => "SIGALRM",
-        libc::SIGTERM => "SIGTERM",
-        libc::SIGSTKFLT => "SIGSTKFLT",
-        libc::SIGXCPU => "SIGXCPU",
-        libc::SIGXFSZ => "SIGXFSZ",
-        libc::SIGVTALRM => "SIGVTALRM",
-        libc::SIGPROF => "SIGPROF",
-        libc::SIGIO => "SIGIO",
-        libc::SIGPWR => "SIGPWR",
-        _ => return None,
-    })
-}
-
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -75,14 +54,7 @@ impl fmt::Display for Reason {
             Self::QuickExit => f.write_str("quick_exit"),
             Self::UnderscoreExit => f.write_str("_exit"),
             Self::Exec => f.write_str("exec"),
-            Self::Signal(signal) => match signal_name(*signal) {
-                Some(name) => f.write_str(name),
-                None => match signal - libc::SIGRTMIN() {
-                    0 => f.write_str("SIGRTMIN"),
-                    above @ 1.. => write!(f, "SIGRTMIN+{above}"),
-                    _ => write!(f, "signal {signal}"),
-                },
-            },
+            Self::Signal(signal) => SignalName(*signal).fmt(f),
         }
     }
 }
@@ -105,9 +77,5 @@ mod tests {
             assert_eq!(Reason::from_code(reason.code()), reason);
         }
         assert_eq!(Reason::Signal(libc::SIGTERM).to_string(), "SIGTERM");
-        let first = libc::SIGRTMIN();
-        assert_eq!(Reason::Signal(first).to_string(), "SIGRTMIN");
-        assert_eq!(Reason::Signal(first + 2).to_string(), "SIGRTMIN+2");
-        assert_eq!(Reason::Signal(first - 1).to_string(), "signal 33");
     }
 }

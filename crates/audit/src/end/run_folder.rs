@@ -12,7 +12,7 @@
 //! | `driver` | process, file: the process uses this driver, and not the simulated GPU, as it should |
 //! | `none` | process: nothing was recorded in it, and the report is that of the cuguard crate: its `use` does not count |
 //! | `recording` | process, file: what the process allocates and frees is recorded there. The cuguard crate writes it, too, with `crate` before it |
-//! | `end` | process, reason, lost bytes and count, reachable bytes and count, bytes and count destroyed with their context, number of growing call sites, number of refused allocations, sum in words |
+//! | `end` | process, reason, lost bytes and count, reachable bytes and count, bytes and count of memory that was destroyed with its context, number of growing call sites, number of refused allocations, sum in words |
 //!
 //! `CUGUARD_RUN_REPORT` is the `LEAK_REPORT` that the command started the program with. The command applies the exit code in it; in a
 //! process with another `LEAK_REPORT`, the process does.

@@ -85,8 +85,8 @@ pub(crate) struct Options {
     #[arg(long)]
     no_python: bool,
 
-    /// What sets the exit code: one or more of lost, reachable, growth, oom, separated by commas [default: lost].
-    /// Without --exitcode the code is then 1
+    /// What sets the exit code: one or more of lost, reachable, growth, oom, destroyed, separated by commas
+    /// [default: lost]. Without --exitcode the code is then 1
     #[arg(long, value_name = "FINDINGS")]
     fail_on: Option<FailOn>,
 

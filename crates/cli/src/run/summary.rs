@@ -10,6 +10,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 
+use cuguard_live::SignalName;
+use cuguard_report::phrase::count;
 use cuguard_report::{ByteSize, FailOn};
 
 /// How many processes are listed.
@@ -27,6 +29,7 @@ struct Amount {
 struct Report {
     lost: Amount,
     reachable: Amount,
+    /// Memory that was not freed before its context was destroyed.
     destroyed: Amount,
     growing: u64,
     /// Allocations that the driver refused for lack of memory.
@@ -193,6 +196,7 @@ impl Summary {
                 || (fail_on.reachable && report.reachable.count != 0)
                 || (fail_on.growth && report.growing != 0)
                 || (fail_on.oom && report.refused != 0)
+                || (fail_on.destroyed && report.destroyed.count != 0)
         })
     }
 
@@ -266,7 +270,7 @@ impl Summary {
             } else if !process.has_all_reports() {
                 let why = match status.signal() {
                     Some(signal) if self.processes.len() == 1 => {
-                        format!("signal {signal} ended it")
+                        format!("{} ended it", SignalName(signal))
                     }
                     _ => "it was killed, or crashed".to_owned(),
                 };
@@ -298,22 +302,21 @@ impl Summary {
             1 => "1 process used CUDA".to_owned(),
             many => format!("{many} processes used CUDA"),
         };
-        let sum = |part: fn(&Report) -> Amount| {
+        let sum = |part: fn(&Report) -> Amount, one: &str| {
             let mut sum = Amount::default();
             for amount in self.reports().map(part) {
                 sum.bytes = sum.bytes.saturating_add(amount.bytes);
                 sum.count = sum.count.saturating_add(amount.count);
             }
-            let resources = match sum.count {
-                0 => return "nothing".to_owned(),
-                1 => "1 resource".to_owned(),
-                many => format!("{many} resources"),
+            let counted = match sum.count {
+                0 => return None,
+                many => count(many, one),
             };
             // Handles, such as streams, have no bytes.
-            match sum.bytes {
-                0 => resources,
-                bytes => format!("{} in {resources}", ByteSize(bytes)),
-            }
+            Some(match sum.bytes {
+                0 => counted,
+                bytes => format!("{} in {counted}", ByteSize(bytes)),
+            })
         };
         let running = self.processes.values();
         let running = match running.filter(|process| process.is_running).count() {
@@ -325,11 +328,18 @@ impl Summary {
         if self.reports().next().is_none() {
             return format!("{processes}, without a report{running}");
         }
-        let mut sentence = format!(
-            "{processes}: lost {}; reachable {}; destroyed with their context {}",
-            sum(|report| report.lost),
-            sum(|report| report.reachable),
-            sum(|report| report.destroyed)
+        let resources = |part| sum(part, "resource").unwrap_or_else(|| "nothing".to_owned());
+        let mut sentence = format!("{processes}: lost {}", resources(|report| report.lost));
+        if let Some(destroyed) = sum(|report| report.destroyed, "allocation") {
+            let _ = write!(
+                sentence,
+                "; {destroyed} not freed before their context was destroyed"
+            );
+        }
+        let _ = write!(
+            sentence,
+            "; reachable {}",
+            resources(|report| report.reachable)
         );
         match self.reports().map(|report| report.growing).sum::<u64>() {
             0 => {}
@@ -375,7 +385,7 @@ mod tests {
     }
 
     const USE: &str = "start\t7\nuse\t7\ta b\n";
-    const END: &str = "end\t7\texit\t1024\t2\t0\t0\t0\t3\t1\t4\tlost 1 KiB\n";
+    const END: &str = "end\t7\texit\t1024\t2\t0\t0\t12582912\t3\t1\t4\tlost 1 KiB\n";
 
     #[test]
     fn one_process_with_a_report_needs_no_summary() {
@@ -439,7 +449,7 @@ mod tests {
         );
         assert_eq!(
             text(&records, 0),
-            "cuguard run: 2 processes used CUDA: lost 2 KiB in 3 resources; reachable 5 B in 1 resource; destroyed with their context 3 resources; 1 call site growing; 4 allocations refused for lack of memory
+            "cuguard run: 2 processes used CUDA: lost 2 KiB in 3 resources; 12 MiB in 3 allocations not freed before their context was destroyed; reachable 5 B in 1 resource; 1 call site growing; 4 allocations refused for lack of memory
   process 7 (a b): lost 1 KiB
   process 8 (c): lost 1 KiB too
 "
@@ -451,9 +461,14 @@ mod tests {
         assert_eq!(
             text(USE, 9),
             "cuguard run: 1 process used CUDA, without a report
-  process 7 (a b): no report: signal 9 ended it
+  process 7 (a b): no report: SIGKILL ended it
 cuguard run: a recording survives that: cuguard run --record FILE … and cuguard report FILE
 "
+        );
+        let crashed = text(USE, libc::SIGSEGV);
+        assert!(
+            crashed.contains(": no report: SIGSEGV ended it\n"),
+            "{crashed}"
         );
         let recorded = text(&format!("{USE}recording\t7\tx.cgr\n"), 9);
         assert!(
@@ -487,12 +502,16 @@ cuguard run: a recording survives that: cuguard run --record FILE … and cuguar
             ("reachable", false),
             ("growth", true),
             ("oom", true),
+            ("destroyed", true),
             ("reachable+lost", true),
         ] {
             let fail_on: FailOn = list.parse().expect("good findings");
             assert_eq!(summary.finds(fail_on), finds, "{list}");
         }
         assert!(!summary.finds(FailOn::NONE));
+        let kept = "end\t7\texit\t0\t0\t0\t0\t0\t0\t0\t0\tnothing is lost\n";
+        let destroyed: FailOn = "destroyed".parse().expect("a good finding");
+        assert!(!Summary::parse(&format!("{USE}{kept}")).finds(destroyed));
         // What guards leak is in the crate's own report.
         let summary = Summary::parse("start\t7\ncrate\t8\nleak\t8\n");
         assert!(summary.finds(FailOn::default()) && !summary.finds(FailOn::NONE));

@@ -129,7 +129,8 @@ const RUNTIME_MODULES: [&str; 9] = [
     "libpython",
 ];
 
-const RUNTIME_NAMES: [&str; 4] = ["std::", "__gnu_cxx::", "operator new", "ffi_call"];
+/// Functions of C++'s and C's runtime outside of any namespace.
+const RUNTIME_NAMES: [&str; 2] = ["operator new", "ffi_call"];
 
 pub(super) use FrameClass as Class;
 
@@ -268,6 +269,23 @@ mod tests {
                 Library,
             ),
             ("/app/a.out", "std::vector<Model>::push_back", Runtime),
+            (
+                "/app/a.out",
+                "void std::_Construct<main()::Node>(main()::Node*)",
+                Runtime,
+            ),
+            // A name that the demangler does not know.
+            (
+                "/app/a.out",
+                "_ZSt11make_sharedI3BufJiEESt10shared_ptrINSt9enable_ifIXntsrSt8is_arrayIT_E5valueES4_E4typeEEDpOT0_",
+                Runtime,
+            ),
+            (
+                "/app/a.out",
+                "std::vector<int> load<std::vector<int> >(std::vector<int> const&)",
+                User,
+            ),
+            ("/app/a.out", "std::string app::name[abi:cxx11]()", User),
             ("/lib/libc.so.6", "__libc_start_call_main", Runtime),
             ("/app/a.out", "_start", Runtime),
             ("/app/a.out", "main", User),
@@ -289,6 +307,20 @@ mod tests {
                 expected,
                 "{function} {module}"
             );
+        }
+    }
+
+    #[test]
+    fn headers_of_the_standard_library_are_the_runtimes() {
+        for (file, expected) in [
+            ("/usr/include/c++/12/bits/stl_construct.h", Class::Runtime),
+            ("/usr/lib/llvm-19/include/c++/v1/vector", Class::Runtime),
+            ("/home/me/include/model.h", Class::User),
+        ] {
+            // As debug information has it.
+            let mut frame = frame("/app/a.out", "construct<Node>");
+            Rc::make_mut(&mut frame.symbol).file = Some(file.to_owned());
+            assert_eq!(class(&frame), expected, "{file}");
         }
     }
 

@@ -5,11 +5,12 @@ use std::fmt::Write;
 
 use cuguard_registry::{Fate, Origin};
 
-use super::prepare::Prepared;
+use super::prepare::{Prepared, is_destroyed_memory};
 use super::text::{line, refusal, rising, who, word};
 use crate::fail_on::FailOn;
 use crate::github::{property, value};
 use crate::phrase::{count, printable};
+use crate::rows::Row;
 use crate::symbols::Frame;
 use crate::words::amount_of;
 
@@ -30,12 +31,18 @@ pub(super) fn render(
         let at = (row.refused.origin, row.frames.as_slice());
         annotate(&mut text, prepared, root, kind, at, diagnosis);
     }
-    // Reachable memory is no leak, and annotated only where it fails the run.
-    let fates = [(Fate::Lost, true), (Fate::Reachable, fail_on.reachable)];
+    // What is reachable or was destroyed is not lost, and annotated only where it fails the run.
+    let fates = [
+        (Fate::Lost, true),
+        (Fate::Reachable, fail_on.reachable),
+        (Fate::DestroyedWithContext, fail_on.destroyed),
+    ];
     let fates = fates.into_iter().filter(|(_, is_shown)| *is_shown);
     let mut not_shown = Vec::new();
     for (fate, _) in fates {
-        let rows = prepared.of(fate);
+        let is_finding =
+            |row: &&Row<'_>| fate != Fate::DestroyedWithContext || is_destroyed_memory(row);
+        let rows: Vec<_> = prepared.of(fate).iter().filter(is_finding).collect();
         for row in rows.iter().take(max) {
             let amount = amount_of(row.group.kind, row.group.amount);
             let from = match row.group.holder {

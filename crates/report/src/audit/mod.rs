@@ -91,7 +91,7 @@ pub struct Rendered {
     pub lost: Amount,
     /// What is not freed, and can be.
     pub reachable: Amount,
-    /// What was destroyed with its context.
+    /// Memory that was destroyed with its context: the program did not free it.
     pub destroyed: Amount,
     /// How many call sites grow.
     pub growing: u64,
@@ -117,6 +117,7 @@ impl Rendered {
             || (fail_on.reachable && self.reachable.count != 0)
             || (fail_on.growth && self.growing != 0)
             || (fail_on.oom && self.refused != 0)
+            || (fail_on.destroyed && self.destroyed.count != 0)
     }
 }
 
@@ -129,7 +130,7 @@ pub fn render(process: &Process, settings: &ReportSettings) -> Rendered {
         line: text::line(&prepared),
         lost: prepared.amount(Fate::Lost),
         reachable: prepared.amount(Fate::Reachable),
-        destroyed: prepared.amount(Fate::DestroyedWithContext),
+        destroyed: prepared.destroyed_memory(),
         growing: prepared.growing.len() as u64,
         refused: prepared.refused_count(),
         ..Rendered::default()

@@ -1,6 +1,8 @@
 //! A frame by its names; and names of functions without what a reader does not need: types that they return, parameters, long
 //! arguments of templates.
 
+use crate::cpp_names::{ANONYMOUS, without_return_type};
+
 /// A frame by its names, for [`FrameClass::of`](super::FrameClass::of).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameNames<'a> {
@@ -14,27 +16,10 @@ pub struct FrameNames<'a> {
     pub is_foreign: bool,
 }
 
-/// What the names of C++ have for a namespace without a name.
-const ANONYMOUS: &str = "(anonymous namespace)";
-
-/// The name of a C++ function without the type that it returns, which the names of templates have: of
-/// `cudaError cudaMalloc<float>(float**, unsigned long)` it begins with `cudaMalloc`. And without what comes before the type
-/// of a method in Rust, as in `<cudarc::driver::CudaSlice<T> as core::ops::drop::Drop>::drop`.
+/// The name of a C++ function without the type that it returns, and without what comes before the type of a method in Rust, as in
+/// `<cudarc::driver::CudaSlice<T> as core::ops::drop::Drop>::drop`.
 pub(super) fn bare(name: &str) -> &str {
-    let mut start = 0;
-    let mut depth = 0_usize;
-    for (index, letter) in name.char_indices() {
-        match letter {
-            '<' | '[' | '{' => depth += 1,
-            '>' | ']' | '}' => depth = depth.saturating_sub(1),
-            // The parameters.
-            '(' if depth == 0 && index > start && !name[index..].starts_with(ANONYMOUS) => break,
-            ' ' if depth == 0 && name[..index].ends_with("(anonymous") => {}
-            ' ' if depth == 0 && !name[start..].starts_with("operator") => start = index + 1,
-            _ => {}
-        }
-    }
-    name[start..].trim_start_matches(['<', '&'])
+    without_return_type(name).trim_start_matches(['<', '&'])
 }
 
 /// The longest arguments of a template that are written out.

@@ -73,14 +73,15 @@ impl<'a> Prepared<'a> {
             indirect: Vec::new(),
         };
         let rows: Vec<Row<'_>> = process.groups.iter().map(row).collect();
-        // What was destroyed is no leak, so there is nothing to suppress.
         let is_alive = |row: &Row<'_>| {
             let fate = row.group.fate;
             !matches!(fate, Fate::DestroyedWithContext | Fate::FreedLate)
         };
+        // Handles that were destroyed are no finding, so there is nothing to suppress.
+        let may_be_finding = |row: &Row<'_>| is_alive(row) || is_destroyed_memory(row);
         let (hidden, mut rows): (Vec<_>, Vec<_>) = rows
             .into_iter()
-            .partition(|row| is_alive(row) && is_suppressed(row, suppressions, &paths));
+            .partition(|row| may_be_finding(row) && is_suppressed(row, suppressions, &paths));
         let alive: Vec<Row<'_>> = rows.iter().filter(|row| is_alive(row)).map(copy).collect();
         let growing = growing::growing(process, &mut symbols).into_iter();
         // The frames of a call site as they are shown, unless it is suppressed.
@@ -174,6 +175,12 @@ impl<'a> Prepared<'a> {
             .sum()
     }
 
+    /// The memory that was destroyed with its context: the program did not free it. Of handles that is no finding.
+    pub(super) fn destroyed_memory(&self) -> Amount {
+        let rows = self.rows.iter().filter(|row| is_destroyed_memory(row));
+        rows.map(|row| row.group.amount).sum()
+    }
+
     /// How much of one fate there is, by kind.
     pub(super) fn amounts(&self, fate: Fate) -> impl Iterator<Item = (Kind, Amount)> + '_ {
         self.of(fate).iter().flat_map(Row::amounts)
@@ -196,6 +203,11 @@ pub(super) fn of<'r, 'a>(rows: &'r [Row<'a>], fate: Fate) -> &'r [Row<'a>] {
     let start = rows.iter().position(is).unwrap_or_default();
     let rest = &rows[start..];
     &rest[..rest.iter().take_while(|row| is(row)).count()]
+}
+
+/// Whether this is memory that was destroyed with its context.
+pub(super) fn is_destroyed_memory(row: &Row<'_>) -> bool {
+    row.group.fate == Fate::DestroyedWithContext && row.group.kind.is_memory()
 }
 
 fn copy<'a>(row: &Row<'a>) -> Row<'a> {

@@ -9,6 +9,7 @@ use cuguard_registry::{
 use serde_json::json;
 
 use super::{Failure, Process, Refused, Rendered, Search, render};
+use crate::fail_on::FailOn;
 use crate::foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
 use crate::settings::ReportSettings;
 use crate::stats::{SiteNames, Stats};
@@ -213,7 +214,8 @@ searched 987 MiB of the process in 420 ms
     assert_eq!(report.text, expected);
     assert_eq!(report.lost, Amount::new(3, 8 << 20));
     assert_eq!(report.reachable, Amount::new(13, 3 << 30));
-    assert_eq!(report.destroyed, Amount::new(2, 0));
+    // Of handles that is no finding.
+    assert_eq!(report.destroyed, Amount::default());
     assert_eq!((report.growing, report.refused), (1, 3));
     assert!(report.json.is_empty() && report.github.is_empty());
 }
@@ -512,6 +514,70 @@ fn what_fails_the_run_is_annotated() {
     let report = with("github,fail_on=reachable,max=1", &process());
     let last = "; 1 of 2 groups shown of what is lost, max=2 shows all; 1 of 2 groups shown of what is reachable, max=2 shows all\n";
     assert!(report.github.ends_with(last), "{}", report.github);
+}
+
+/// "Nothing is lost" would be an all-clear, though a program that ends its context frees all that it has forgotten.
+#[test]
+fn memory_that_ends_with_its_context_was_not_freed() {
+    let memory = group(
+        Fate::DestroyedWithContext,
+        Kind::Device,
+        (1, 12 << 20),
+        &[TRAIN, MAIN],
+    );
+    let event = group(Fate::DestroyedWithContext, Kind::Event, (2, 0), &[MAIN]);
+    let reachable = group(Fate::Reachable, Kind::Context, (1, 0), &[MAIN]);
+    let lost = group(Fate::Lost, Kind::Stream, (1, 0), &[MAIN]);
+    let destroyed: FailOn = "destroyed".parse().unwrap();
+    for (groups, line, amount) in [
+        (
+            vec![memory.clone()],
+            "12 MiB in 1 allocation not freed before their context was destroyed",
+            Amount::new(1, 12 << 20),
+        ),
+        (
+            vec![memory.clone(), event.clone(), reachable.clone()],
+            "12 MiB in 1 allocation and 2 events not freed before their context was destroyed; reachable 1 context",
+            Amount::new(1, 12 << 20),
+        ),
+        (
+            vec![lost, memory.clone()],
+            "lost 1 stream; 12 MiB in 1 allocation not freed before their context was destroyed",
+            Amount::new(1, 12 << 20),
+        ),
+        (
+            vec![event.clone()],
+            "nothing is lost; destroyed with their context 2 events",
+            Amount::default(),
+        ),
+    ] {
+        let process = Process {
+            groups,
+            ..Process::default()
+        };
+        let report = with("1,colour=never", &process);
+        assert_eq!((report.line.as_str(), report.destroyed), (line, amount));
+        assert_eq!(report.fails(destroyed), amount.count != 0, "{line}");
+        let is_lost = report.lost.count != 0;
+        assert_eq!(report.fails(FailOn::default()), is_lost, "{line}");
+    }
+    let process = Process {
+        groups: vec![memory, event],
+        ..Process::default()
+    };
+    let annotations = |words| with(words, &process).github.matches("::error ").count();
+    assert_eq!(annotations("github"), 0);
+    assert_eq!(annotations("github,fail_on=destroyed"), 1);
+    // What can fail the run can be suppressed.
+    let file = std::env::temp_dir().join(format!("cuguard-destroyed-{}", std::process::id()));
+    std::fs::write(&file, "leak:train\n").unwrap();
+    let suppressed = with(&format!("1,suppress={}", file.display()), &process);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(
+        suppressed.line,
+        "nothing is lost; destroyed with their context 2 events; suppressed 12 MiB in 1 allocation"
+    );
+    assert!(!suppressed.fails(destroyed));
 }
 
 #[test]

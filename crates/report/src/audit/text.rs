@@ -23,13 +23,22 @@ const REQUESTED: &str = "requested";
 /// The sum: `lost 12 MiB in 3 allocations; reachable 2 GiB in 41 allocations and 1 stream`.
 pub(super) fn line(prepared: &Prepared<'_>) -> String {
     let mut parts = Vec::new();
+    let has_destroyed = prepared.destroyed_memory().count != 0;
     for fate in FATES {
         let what = sum(prepared.amounts(fate));
         match (fate, what.is_empty()) {
-            (Fate::Lost, true) if is_unsearched(prepared) => {}
+            // "Nothing is lost" would be an all-clear.
+            (Fate::Lost, true) if is_unsearched(prepared) || has_destroyed => {}
             (Fate::Lost, true) => parts.push("nothing is lost".to_owned()),
+            (Fate::DestroyedWithContext, _) if has_destroyed => {}
             (_, true) => {}
             _ => parts.push(format!("{} {what}", word(fate))),
+        }
+        if fate == Fate::Lost && has_destroyed {
+            let what = sum(prepared.amounts(Fate::DestroyedWithContext));
+            parts.push(format!(
+                "{what} not freed before their context was destroyed"
+            ));
         }
     }
     if !prepared.suppressed.is_empty() {
@@ -135,7 +144,9 @@ pub(super) fn render(prepared: &Prepared<'_>, options: Options) -> String {
 impl Page<'_, '_> {
     fn header(&mut self) {
         let process = &self.prepared.process;
+        let has_destroyed = self.prepared.destroyed_memory().count != 0;
         let tone = match self.prepared.of(Fate::Lost).is_empty() {
+            true if has_destroyed => Tone::Notice,
             true => Tone::Good,
             false => Tone::Bad,
         };
@@ -259,7 +270,8 @@ impl Page<'_, '_> {
         let is_finding = match fate {
             Fate::Lost | Fate::FreedLate => true,
             Fate::Unclassified => !is_unsearched(self.prepared),
-            Fate::Reachable | Fate::DestroyedWithContext => false,
+            Fate::DestroyedWithContext => self.prepared.destroyed_memory().count != 0,
+            Fate::Reachable => false,
         };
         let is_in_tables = fate != Fate::DestroyedWithContext;
         let shown = match is_finding || self.is_listed(fate) {

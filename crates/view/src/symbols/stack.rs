@@ -198,6 +198,11 @@ mod tests {
             "main",
         ];
         assert_eq!(functions(&rust), ["app::load", "app::main"]);
+        let cpp = [
+            "void std::_Construct<Node>(Node*)",
+            "std::vector<int> app::load<int>(std::vector<int> const&)",
+        ];
+        assert_eq!(functions(&cpp), cpp[1..]);
         let packages = "/env/lib/python3.12/site-packages/torch/lib/libunknown.so";
         let c = [
             "/x/libcuguard_audit.so!hook",
