@@ -142,9 +142,11 @@ fn title(run: &Run) -> String {
 }
 
 fn end(run: &Run) -> String {
-    let end = match run.exited {
-        true => "exited",
-        false => "no exit was recorded; last event",
+    let end = match (run.exited, run.is_report) {
+        (true, _) => "exited",
+        // That of `cuguard dump`, or of a context.
+        (false, true) => "the report was made",
+        (false, false) => "no exit was recorded; last event",
     };
     format!("{end} after {}", duration(run.end))
 }
