@@ -324,6 +324,9 @@ fn run_module(
 /// The folder in that of sockets, which stays when the last process with a socket ends.
 const SOCKETS: &str = "cuguard";
 
+/// How many files are named.
+const NAMES: usize = 5;
+
 /// Names what is in the folder, in one line.
 fn left_behind(folder: &Path, what: &str) -> Option<String> {
     let names_in = |folder: &Path| {
@@ -342,6 +345,11 @@ fn left_behind(folder: &Path, what: &str) -> Option<String> {
         }
     }
     names.sort();
+    let more = names.len().saturating_sub(NAMES);
+    names.truncate(NAMES);
+    if more != 0 {
+        names.push(format!("{more} more"));
+    }
     let names = (!names.is_empty()).then(|| names.join(", "))?;
     Some(format!("left behind in the folder for {what}: {names}\n"))
 }
@@ -460,6 +468,11 @@ mod tests {
             std::fs::write(folder.join(name), "").unwrap();
         }
         let line = "left behind in the folder for sockets: a, b, cuguard/7\n";
+        assert_eq!(left().as_deref(), Some(line));
+        for name in ["c", "d", "e", "f"] {
+            std::fs::write(folder.join(name), "").unwrap();
+        }
+        let line = "left behind in the folder for sockets: a, b, c, cuguard/7, d, 2 more\n";
         assert_eq!(left().as_deref(), Some(line));
     }
 
