@@ -334,14 +334,20 @@ fn high_water_marks(c: &Case) {
     c.expect("no device", result, Code::INVALID_DEVICE);
 }
 
+/// A graph that allocates and frees, and an instance.
+fn with_scratch(c: &Case, bytes: usize) -> (CUgraph, CUgraphExec) {
+    let graph = graph(c);
+    let (node, address) = allocate(c, graph, bytes);
+    c.ok("free", add_free(graph, address, &[node]));
+    (graph, instantiate(c, graph))
+}
+
 /// A launch that does not fit reserves the chunks that do, and the process has lost them: nothing releases them, and no
 /// launch uses them.
 fn launches_that_do_not_fit(c: &Case) {
     primary(c);
-    let (stream, graph) = (independent(c), graph(c));
-    let (node, address) = allocate(c, graph, 256 * MIB);
-    c.ok("free", add_free(graph, address, &[node]));
-    let exec = instantiate(c, graph);
+    let stream = independent(c);
+    let (graph, exec) = with_scratch(c, 256 * MIB);
     let data = leave(c, 144 * MIB);
     c.expect("launch", cuGraphLaunch(exec, stream), Code::OUT_OF_MEMORY);
     wait_for(c, stream);
@@ -369,10 +375,8 @@ fn launches_that_do_not_fit(c: &Case) {
 /// The same without a launch.
 fn an_upload_that_does_not_fit(c: &Case) {
     primary(c);
-    let (stream, graph) = (independent(c), graph(c));
-    let (node, address) = allocate(c, graph, 256 * MIB);
-    c.ok("free", add_free(graph, address, &[node]));
-    let exec = instantiate(c, graph);
+    let stream = independent(c);
+    let (_, exec) = with_scratch(c, 256 * MIB);
     let data = leave(c, 144 * MIB);
     c.expect("upload", cuGraphUpload(exec, stream), Code::OUT_OF_MEMORY);
     stuck(c, "128 MiB are reserved and not used");

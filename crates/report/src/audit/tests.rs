@@ -15,6 +15,10 @@ use crate::settings::ReportSettings;
 use crate::stats::{SiteNames, Stats};
 use crate::tests_support::{member_names, read};
 
+mod annotations;
+mod growing;
+mod json;
+
 const LOAD: usize = FOREIGN_FRAME | 10;
 const TRAIN: usize = FOREIGN_FRAME | 20;
 const MAIN: usize = FOREIGN_FRAME | 30;
@@ -353,87 +357,6 @@ fn a_process_without_leaks_is_two_lines() {
 }
 
 #[test]
-fn json_has_everything() {
-    let report = with("json", &process());
-    let value = read(report.json.trim_end());
-    assert_eq!(value["tool"], "cuguard-audit");
-    assert_eq!(value["process"], 4711);
-    assert_eq!(value["lost"], json!({"count": 3, "bytes": 8 << 20}));
-    assert_eq!(
-        value["reachable"],
-        json!({"count": 13, "bytes": 3_u64 << 30})
-    );
-    assert_eq!(value["freed_late"]["bytes"], 100);
-    let fates: Vec<_> = value["groups"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|group| group["fate"].as_str().unwrap())
-        .collect();
-    assert_eq!(
-        fates,
-        [
-            "lost",
-            "lost",
-            "reachable",
-            "reachable",
-            "destroyed_with_context",
-            "freed_late"
-        ]
-    );
-    let lost = &value["groups"][0];
-    assert_eq!(lost["kind"], "device");
-    assert_eq!(lost["stack"][0]["function"], "train");
-    assert_eq!(lost["stack"][0]["line"], 20);
-    assert_eq!(lost["stack"][0]["class"], "user");
-    let cached = &value["groups"][2];
-    assert_eq!(cached["holder"], "global `cache` in libfoo.so");
-    assert_eq!(cached["stack"][0]["class"], "library");
-    assert_eq!(value["by_frame"][0]["name"], "load");
-    assert_eq!(value["by_frame"][1]["lost_bytes"], 8 << 20);
-    let growth = &value["growth"][0];
-    assert_eq!(
-        (&growth["blocks"], &growth["seconds"]),
-        (&json!(31), &json!(30.0))
-    );
-    assert_eq!(growth["bytes_per_second"], (31 << 20) / 30);
-    assert_eq!(value["peak"]["by_frame"][1]["name"], "train");
-    assert_eq!(value["unrecorded_functions"][0]["calls"], 3);
-    assert_eq!(value["search"]["cut_short"], json!(null));
-    assert_eq!(value["groups_not_shown"], 0);
-    assert_eq!(value["refused_count"], 3);
-    let refused = &value["refused"][0];
-    assert_eq!(refused["function"], "cuMemAlloc_v2");
-    assert_eq!(refused["kind"], "device");
-    assert_eq!(
-        (&refused["bytes"], &refused["count"]),
-        (&json!(1 << 30), &json!(3))
-    );
-    assert_eq!(refused["largest_bytes"], 2_u64 << 30);
-    assert_eq!(refused["diagnosis"], "why\n  because\n");
-    assert_eq!(refused["stack"][0]["function"], "load");
-    let few = read(with("json,max=1", &process()).json.trim_end());
-    assert_eq!(few["groups"].as_array().unwrap().len(), 4);
-    assert_eq!(few["groups_not_shown"], 2);
-    assert_eq!(few["lost"], value["lost"]);
-}
-
-/// Every member stands in the document.
-#[test]
-fn the_schema_names_every_member() {
-    let schema = include_str!("../../../../docs/audit-report-schema.md");
-    let mut process = process();
-    process.failure = Some(Failure {
-        function: "cuMemFree_v2".to_owned(),
-        code: 700,
-    });
-    let value = read(with("json", &process).json.trim_end());
-    for name in member_names(&value) {
-        assert!(schema.contains(&format!("`{name}`")), "{name}");
-    }
-}
-
-#[test]
 fn suppressed_groups_are_counted_and_not_shown() {
     let file = std::env::temp_dir().join(format!("cuguard-audit-{}", std::process::id()));
     std::fs::write(&file, "leak:train$\nleak:never\n").unwrap();
@@ -456,64 +379,6 @@ fn suppressed_groups_are_counted_and_not_shown() {
     let value = read(report.json.trim_end());
     assert_eq!(value["suppressed"]["count"], 3);
     assert_eq!(value["suppressed"]["unused"], json!(["leak:never"]));
-}
-
-#[test]
-fn annotations_are_at_the_lines_of_the_user() {
-    let report = with("github", &process());
-    let lines: Vec<_> = report.github.lines().collect();
-    assert_eq!(
-        lines[0],
-        "::warning file=/nowhere/model.py,line=10,title=cuguard%3A refused 3 allocations of device memory for lack of memory%2C the largest of 2 GiB::\
-         refused 3 allocations of device memory for lack of memory, the largest of 2 GiB%0A  load  /nowhere/model.py:10%0A  <module>  /nowhere/train.py:30%0Awhy%0A  because"
-    );
-    assert_eq!(
-        lines[1],
-        "::error file=/nowhere/train.py,line=20,title=cuguard%3A lost 8 MiB in 2 allocations of device memory::\
-         lost 8 MiB in 2 allocations of device memory%0A  train  /nowhere/train.py:20%0A  <module>  /nowhere/train.py:30"
-    );
-    assert!(
-        lines[2]
-            .starts_with("::error file=/nowhere/train.py,line=20,title=cuguard%3A lost 1 stream::")
-    );
-    assert!(
-        lines[3].starts_with(
-            "::warning file=/nowhere/train.py,line=20,title=cuguard%3A growing by 31 MiB in 31 allocations"
-        )
-    );
-    assert!(lines[4].starts_with("cuguard: process 4711 (python train.py): lost 8 MiB"));
-    assert_eq!(lines.len(), 5);
-}
-
-/// What fails the run is an error at its line, also what is no leak.
-#[test]
-fn what_fails_the_run_is_annotated() {
-    let commands = |words: &str| {
-        let report = with(words, &process());
-        let lines = report.github.lines().filter(|line| line.starts_with("::"));
-        let commands = lines.map(|line| {
-            let command = line.split_once(' ').expect("a command").0.to_owned();
-            let title = line.split_once("title=cuguard%3A ").expect("a title").1;
-            let title = title.split(' ').next().unwrap_or_default();
-            format!("{command} {title}")
-        });
-        commands.collect::<Vec<_>>()
-    };
-    let lost = ["::error lost", "::error lost"];
-    let mut expected = vec!["::warning refused"];
-    expected.extend(lost);
-    expected.push("::warning growing");
-    assert_eq!(commands("github"), expected);
-    let mut expected = vec!["::error refused"];
-    expected.extend(lost);
-    expected.extend(["::error reachable", "::error reachable", "::error growing"]);
-    assert_eq!(
-        commands("github,fail_on=lost+reachable+growth+oom"),
-        expected
-    );
-    let report = with("github,fail_on=reachable,max=1", &process());
-    let last = "; 1 of 2 groups shown of what is lost, max=2 shows all; 1 of 2 groups shown of what is reachable, max=2 shows all\n";
-    assert!(report.github.ends_with(last), "{}", report.github);
 }
 
 /// "Nothing is lost" would be an all-clear, though a program that ends its context frees all that it has forgotten.
@@ -727,64 +592,4 @@ fn a_failure_of_the_device_is_named() {
     let text = with("1,colour=never", &process).text;
     let line = "  cuMemFree_v2 returned error 700, and so does every later call: what is alive could not be freed\n";
     assert!(text.contains(line), "{text}");
-}
-
-/// The functions that a report calls growing: each by the innermost frame that tells it apart.
-fn growing(sites: Vec<SiteHistory>, groups: Vec<Group>) -> Vec<(u64, Vec<String>)> {
-    let mut process = process();
-    (process.history.sites, process.groups) = (sites, groups);
-    let value = read(with("json", &process).json.trim_end());
-    let rows = value["growth"].as_array().unwrap().iter();
-    let rows = rows.map(|row| {
-        let frames = row["stack"].as_array().unwrap().iter();
-        let names = frames.map(|frame| frame["function"].as_str().unwrap().to_owned());
-        (row["blocks"].as_u64().unwrap(), names.collect())
-    });
-    rows.collect()
-}
-
-#[test]
-fn a_function_that_allocates_for_others_is_looked_through() {
-    let leak = || site(&[LOAD, TRAIN, MAIN], 1 << 20, |step| step);
-    let shrinks = || site(&[LOAD, MAIN], 1 << 20, |step| 32 - step);
-    assert_eq!(
-        growing(vec![shrinks(), leak()], vec![]),
-        [(
-            31,
-            vec!["load".to_owned(), "train".to_owned(), "<module>".to_owned()]
-        )]
-    );
-    // Neither of its callers has enough by itself.
-    let half =
-        |stack: &'static [usize], odd| site(stack, 1 << 20, move |step| (step + odd) / 6 / 2);
-    let found = growing(
-        vec![half(&[LOAD, TRAIN, MAIN], 0), half(&[LOAD, MAIN], 6)],
-        vec![],
-    );
-    assert_eq!(found, [(5, vec!["load".to_owned()])], "no caller is named");
-}
-
-#[test]
-fn what_is_lost_grows_also_where_it_was_allocated_at_once() {
-    let burst = || vec![site(&[LOAD, MAIN], 1 << 20, |_| 60)];
-    assert_eq!(growing(burst(), vec![]), []);
-    let lost = |count| {
-        group(
-            Fate::Lost,
-            Kind::Device,
-            (count, count << 20),
-            &[LOAD, MAIN],
-        )
-    };
-    assert_eq!(growing(burst(), vec![lost(4)]), []);
-    // Here once and there once.
-    let both = || {
-        let stacks: [&'static [usize]; 2] = [&[LOAD, TRAIN, MAIN], &[LOAD, MAIN]];
-        let lost = |stack| group(Fate::Lost, Kind::Device, (4, 4 << 20), stack);
-        let sites = stacks.map(|stack| site(stack, 1 << 20, |_| 4));
-        growing(sites.into(), stacks.map(lost).into())
-    };
-    assert_eq!(both(), []);
-    // Only what is lost.
-    assert_eq!(growing(burst(), vec![lost(20)])[0].0, 20);
 }

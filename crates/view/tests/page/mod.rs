@@ -2,6 +2,7 @@
 
 mod drawn;
 mod interaction;
+mod limits;
 mod naming;
 mod numbers;
 mod speedscope;

@@ -1,15 +1,11 @@
 //! Every view against figures that are computed from the run.
 
-use cuguard_view::{
-    Allocation, At, By, FOREVER, Look, MarkKind, Origin, Overview, Ranks, Run, page,
-};
+use cuguard_view::{At, By, FOREVER, Look, MarkKind, Origin, Overview, Ranks, Run};
 use serde_json::{Value, json};
 
 use super::support::browser::{Browser, start};
-use super::support::builder::{Builder, DEVICE, MIB, PINNED, STREAM};
-use super::support::shown::{
-    assert_moment, choose, figure, html, moment, rows, timeline_point, window,
-};
+use super::support::builder::{Builder, DEVICE, MIB, PINNED};
+use super::support::shown::{choose, figure, html, moment, rows, window};
 use super::support::{expected, runs};
 
 #[test]
@@ -380,30 +376,6 @@ fn empty_and_unfinished_runs_say_so() {
 }
 
 #[test]
-fn a_million_events_fit() {
-    let run = runs::many(1_000_000);
-    let events: usize = run
-        .allocations
-        .iter()
-        .map(|allocation| 1 + usize::from(allocation.end != cuguard_view::FOREVER))
-        .sum();
-    let page = html(std::slice::from_ref(&run));
-    println!("{events} events: a page of {} bytes", page.len());
-    assert!(page.len() < 20_000_000);
-    let Some(mut browser) = start("a_million_events_fit") else {
-        return;
-    };
-    let milliseconds = browser.open(&page);
-    println!("{events} events: usable {milliseconds} ms after the navigation began");
-    let point = timeline_point(&mut browser, 0.5);
-    browser.drag(point, point);
-    let (_, bytes, count) = moment(&mut browser);
-    // Times are rounded in so large a page: the moment is one of the events within that microsecond.
-    assert!(count > 1000 && bytes > 0);
-    browser.assert_silent();
-}
-
-#[test]
 fn a_page_of_samples_says_so() {
     let Some(mut browser) = start("a_page_of_samples_says_so") else {
         return;
@@ -480,79 +452,6 @@ fn a_page_of_a_leak_report_has_no_history() {
     let rows = browser.eval("[...document.querySelectorAll('#rank-table tbody tr')].map((row) => [row.dataset.run, row.children[3].textContent])");
     assert_eq!(rows[0][0], "2");
     assert_eq!(rows[2], json!(["0", "not known"]));
-    browser.assert_silent();
-}
-
-#[test]
-fn beyond_the_limit_the_page_says_what_is_left_out() {
-    let mut run = runs::many(20_000);
-    // Some of what is left out is host memory, some has no bytes.
-    for (index, kind) in [(17, PINNED), (18, PINNED), (19, STREAM)] {
-        let allocation = &mut run.allocations[index];
-        assert!(allocation.end < FOREVER);
-        allocation.kind = kind;
-        allocation.bytes = if kind == STREAM { 0 } else { 64 };
-        allocation.end = allocation.start + 1;
-    }
-    let mut page = Vec::new();
-    page::write(
-        std::slice::from_ref(&run),
-        &mut page,
-        &page::Options {
-            max_allocations: 4000,
-            ..page::Options::default()
-        },
-    )
-    .expect("memory takes all");
-    let Some(mut browser) = start("beyond_the_limit_the_page_says_what_is_left_out") else {
-        return;
-    };
-    browser.open(&page);
-    let notice = browser.text("document.querySelector('[data-notice=left-out]').textContent");
-    let left_out = run.allocations.len() - 4000;
-    assert!(
-        notice.starts_with("6,000 short-lived small allocations") && left_out == 6000,
-        "{notice}"
-    );
-    let (time, peak) = expected::peak(&run);
-    assert_eq!(
-        moment(&mut browser),
-        (time, peak, expected::alive(&run, time).len() as u64),
-        "the peak is exact"
-    );
-    assert_eq!(
-        figure(&mut browser, "leaked"),
-        expected::bytes(&expected::never_freed(&run))
-    );
-    // What is left out counts, but for what is not on the device.
-    let on_device = |allocation: &&Allocation| expected::on_device(&run, allocation);
-    let device: Vec<_> = run.allocations.iter().filter(on_device).collect();
-    assert_eq!(figure(&mut browser, "allocated"), expected::bytes(&device));
-    assert_eq!(
-        browser.text("document.querySelector('[data-figure=allocated] .tile-note').textContent"),
-        "9,997 allocations"
-    );
-    browser.assert_silent();
-}
-
-/// Also what is alive for a short time, and small.
-#[test]
-fn beyond_the_limit_the_moment_at_which_the_page_opens_is_exact() {
-    let Some(mut browser) = start("beyond_the_limit_the_moment_at_which_the_page_opens_is_exact")
-    else {
-        return;
-    };
-    let run = runs::many(20_000);
-    let options = page::Options {
-        max_allocations: 100,
-        at: At::Percent(30.0),
-    };
-    let mut page = Vec::new();
-    page::write(std::slice::from_ref(&run), &mut page, &options).expect("memory takes all");
-    browser.open(&page);
-    let opened = moment(&mut browser).0;
-    assert_eq!(opened, (run.end as f64 * 0.3).round() as u64);
-    assert_moment(&mut browser, &run);
     browser.assert_silent();
 }
 
