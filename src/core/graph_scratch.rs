@@ -4,20 +4,28 @@
 //! released by no call and used by no launch. (The conformance suite tests that.) A launch that might fit is never refused here:
 //! what others use at the moment, only the driver knows.
 
-use cuguard_driver::result::{graph, memory};
-use cuguard_driver::sys::{CUresult, CUstream};
-use cuguard_registry::{Key, Kind};
+use std::sync::{Mutex, PoisonError};
+
+use cuguard_driver::result::{graph, memory, virtual_memory};
+use cuguard_driver::sys::CUresult;
 use cuguard_report::oom::GRAPH_CHUNK;
 
 use super::allocate::{Failed, Refused};
 use super::context_state::ContextState;
-use super::free;
+
+/// With so much more free memory than is missing, no launch was refused: with 5 MiB more it succeeded, with 3 MiB it failed.
+const MARGIN: u64 = 8 << 20;
+
+/// Two checks at a time would take the memory from each other.
+static PROBING: Mutex<()> = Mutex::new(());
 
 /// Checks that the scratch memory of a launch fits, all of it at a time: into what graphs have reserved, into free memory, or
 /// into both together.
 ///
-/// Where memory is short, an allocation of what is missing tells: the driver takes unused memory of pools for it, and moves
-/// managed memory to the host. Where the driver does not say what is free, the launch does.
+/// Where memory is short, physical memory of the missing size tells. For it, and not for a launch, the driver takes unused memory
+/// of pools, and moves managed memory to the host. Other than an allocation it waits for no kernel, and is permitted during
+/// captures. Where the driver does not say what is free, the launch does.
+#[expect(clippy::disallowed_methods, reason = "what is released is the probe")]
 pub(crate) fn check(
     operation: &'static str,
     state: &ContextState,
@@ -31,28 +39,18 @@ pub(crate) fn check(
     let entered = state.enter(operation)?;
     // Without what launches have lost that the driver refused.
     let kept = graph::used_memory(device).unwrap_or(u64::MAX);
-    let is_free = |bytes| memory::info().map_or(true, |info| info.free as u64 >= bytes);
-    if kept >= needed || is_free(needed) {
+    let Some(missing) = needed.checked_sub(kept).filter(|missing| *missing != 0) else {
+        return Ok(());
+    };
+    if memory::info().map_or(true, |info| info.free as u64 >= missing + MARGIN) {
         return Ok(());
     }
-    let missing = needed - kept;
-    if is_free(missing) {
-        // Not without need: the next launches would reserve it again. What cannot be released stays in use.
-        let _ = graph::trim_memory(device);
-        return Ok(());
-    }
-    match memory::alloc(missing as usize) {
-        Ok(address) => {
-            let key = Key::new(Kind::Device, address);
-            // SAFETY: allocated just now; no other reference exists.
-            let freed = unsafe { free::free(key, CUstream::NULL) };
-            if let Err(error) = freed {
-                state.record_failed_free(key, missing, None, error);
-            }
-            Ok(entered.check(freed)?)
-        }
+    let _one = PROBING.lock().unwrap_or_else(PoisonError::into_inner);
+    match virtual_memory::create(missing as usize, device) {
+        // SAFETY: created just now, and mapped nowhere.
+        Ok(memory) => Ok(entered.check(unsafe { virtual_memory::release(memory) })?),
         Err(error) if error.code == CUresult::OUT_OF_MEMORY => Err(Refused::NotLaunched.into()),
-        // During a capture, for instance.
+        // A device without virtual memory, for instance.
         Err(_) => Ok(()),
     }
 }

@@ -97,8 +97,9 @@ impl ScopeEnd {
         };
         let mut freed = Ok(());
         let scratch = super::end::take(&mut capture.scratch);
-        // Addresses of nodes differ, and so the sum cannot overflow.
-        capture.scratch_bytes = scratch.iter().map(|(_, bytes)| bytes).sum();
+        // Each begins at a multiple of 512. Addresses of nodes differ, and so the sum cannot overflow.
+        let places = scratch.iter().map(|(_, bytes)| bytes.next_multiple_of(512));
+        capture.scratch_bytes = places.sum();
         for (address, _) in scratch.into_iter().rev() {
             // SAFETY: the stream captures, and allocated this in the capture.
             freed = freed.and(unsafe { free::capture_free(address, core.handle()) });

@@ -127,6 +127,18 @@ pub(crate) fn stream(c: &Case, flags: u32) -> CUstream {
     stream
 }
 
+/// Of physical memory of a device.
+pub(crate) fn device_properties(device: CUdevice) -> CUmemAllocationProp {
+    CUmemAllocationProp {
+        type_: virtual_memory::ALLOCATION_TYPE_PINNED,
+        location: CUmemLocation {
+            type_: virtual_memory::LOCATION_TYPE_DEVICE,
+            id: device,
+        },
+        ..CUmemAllocationProp::default()
+    }
+}
+
 /// A stream that does not wait for the legacy default stream, nor that for it.
 pub(crate) fn independent(c: &Case) -> CUstream {
     stream(c, flags::STREAM_NON_BLOCKING)

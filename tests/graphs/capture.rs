@@ -231,7 +231,7 @@ fn graphs_that_do_not_run_at_a_time_share_their_scratch_memory() -> Result<()> {
     Ok(())
 }
 
-/// The driver takes unused memory of pools for a graph: such a launch is not refused, whatever recovery may do.
+/// The check before a launch gets unused memory of pools, which the driver does not take for a launch, whatever recovery may do.
 #[test]
 fn scratch_memory_fits_into_what_pools_do_not_use() -> Result<()> {
     let turn = turn();

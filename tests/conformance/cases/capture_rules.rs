@@ -241,6 +241,11 @@ fn safe_calls(c: &Case) {
     permits(c, place, "cuMemAddressReserve", || {
         cuMemAddressReserve(&mut 0, PAGE, 0, 0, 0)
     });
+    let mut memory = 0;
+    permits(c, place, "cuMemCreate", || {
+        cuMemCreate(&mut memory, PAGE, &device_properties(0), 0)
+    });
+    permits(c, place, "cuMemRelease", || cuMemRelease(memory));
     permits(c, place, "cuDeviceGraphMemTrim", || cuDeviceGraphMemTrim(0));
     permits(c, place, "cuPointerGetAttribute", || {
         let mut kind = 0_u32;

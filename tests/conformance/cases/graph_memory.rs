@@ -21,6 +21,8 @@ cases! {"graph_memory":
     high_water_marks,
     launches_that_do_not_fit,
     an_upload_that_does_not_fit,
+    unused_memory_of_pools,
+    launches_add_to_what_is_kept,
 }
 
 /// An allocation of device memory.
@@ -383,6 +385,46 @@ fn an_upload_that_does_not_fit(c: &Case) {
     free(c, data);
     c.ok("trim", cuDeviceGraphMemTrim(0));
     stuck(c, "trimmed");
+}
+
+/// A launch does not take what pools keep and do not use; physical memory does.
+fn unused_memory_of_pools(c: &Case) {
+    primary(c);
+    let stream = independent(c);
+    let (_, exec) = with_scratch(c, 128 * MIB);
+    let mut pool = CUmemoryPool::NULL;
+    c.require("the pool", cuDeviceGetDefaultMemPool(&mut pool, 0));
+    let mut all = u64::MAX;
+    let threshold = pool_attribute::RELEASE_THRESHOLD;
+    let set = cuMemPoolSetAttribute(pool, threshold, (&raw mut all).cast());
+    c.require("the threshold", set);
+    let _data = leave(c, 304 * MIB);
+    let block = alloc_async(c, 256 * MIB, stream);
+    c.ok("free", cuMemFreeAsync(block, stream));
+    wait_for(c, stream);
+    c.expect("launch", cuGraphLaunch(exec, stream), Code::OUT_OF_MEMORY);
+    let lost = usage_now(c);
+    c.same("one chunk is lost", lost, [0, 32]);
+    let mut memory = 0;
+    let created = cuMemCreate(&mut memory, 128 * MIB, &device_properties(0), 0);
+    c.ok("physical memory", created);
+    c.ok("release", cuMemRelease(memory));
+    run(c, exec, stream);
+    c.same("a launch that fits now", usage_now(c), [128, 160]);
+}
+
+/// What earlier launches left is room for a larger one, together with free memory.
+fn launches_add_to_what_is_kept(c: &Case) {
+    primary(c);
+    let stream = independent(c);
+    let (_, small) = with_scratch(c, 128 * MIB);
+    let (_, large) = with_scratch(c, 256 * MIB);
+    run(c, small, stream);
+    let _data = leave(c, 144 * MIB);
+    run(c, large, stream);
+    c.same("of both", usage_now(c), [256, 256]);
+    run(c, small, stream);
+    c.same("the small one again", usage_now(c), [256, 256]);
 }
 
 /// Allocates all but that much, which is no multiple of what graphs reserve at a time.

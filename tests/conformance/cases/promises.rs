@@ -111,17 +111,6 @@ fn not_simulated(c: &Case) {
     }
 }
 
-fn device_memory() -> CUmemAllocationProp {
-    CUmemAllocationProp {
-        type_: mem_allocation_type::PINNED,
-        location: CUmemLocation {
-            type_: mem_location_type::DEVICE,
-            id: 0,
-        },
-        ..CUmemAllocationProp::default()
-    }
-}
-
 fn create(prop: CUmemAllocationProp) -> CUresult {
     let mut handle = 0;
     cuMemCreate(&mut handle, PAGE, &prop, 0)
@@ -132,7 +121,7 @@ fn shared_physical_memory(c: &Case) {
     primary(c);
     let prop = CUmemAllocationProp {
         requestedHandleTypes: mem_allocation_handle_type::POSIX_FILE_DESCRIPTOR,
-        ..device_memory()
+        ..device_properties(0)
     };
     let want = match c.on_simulation() {
         true => Code::INVALID_VALUE,
@@ -152,7 +141,7 @@ fn shared_pools(c: &Case) {
     let props = CUmemPoolProps {
         allocType: mem_allocation_type::PINNED,
         handleTypes: mem_allocation_handle_type::POSIX_FILE_DESCRIPTOR,
-        location: device_memory().location,
+        location: device_properties(0).location,
         ..CUmemPoolProps::default()
     };
     let result = cuMemPoolCreate(&mut pool, &props);
@@ -165,17 +154,17 @@ fn never_shared(c: &Case) {
     for (what, handle) in [("Windows handle", 2), ("Windows KMT handle", 4)] {
         let prop = CUmemAllocationProp {
             requestedHandleTypes: handle,
-            ..device_memory()
+            ..device_properties(0)
         };
         c.invalid(what, create(prop));
     }
     let mut data = 0_u64;
     let prop = CUmemAllocationProp {
         win32HandleMetaData: (&raw mut data).cast(),
-        ..device_memory()
+        ..device_properties(0)
     };
     c.invalid("data of a Windows handle", create(prop));
-    let mut location = device_memory();
+    let mut location = device_properties(0);
     location.location.type_ = mem_location_type::HOST_NUMA_CURRENT;
     c.invalid("on the current NUMA node", create(location));
 }
@@ -211,7 +200,7 @@ fn granularity(c: &Case) {
             c.invalid(format_args!("type {type_}, location {location}, 2"), result);
         }
     }
-    let prop = device_memory();
+    let prop = device_properties(0);
     let mut size = 77;
     let result = cuMemGetAllocationGranularity(std::ptr::null_mut(), &prop, 0);
     c.invalid("into null", result);
@@ -225,7 +214,7 @@ fn properties(c: &Case) {
     let mut handle = 0;
     c.require(
         "create",
-        cuMemCreate(&mut handle, PAGE, &device_memory(), 0),
+        cuMemCreate(&mut handle, PAGE, &device_properties(0), 0),
     );
     let mut prop = CUmemAllocationProp::default();
     let result = cuMemGetAllocationPropertiesFromHandle(&mut prop, handle);
@@ -240,7 +229,7 @@ fn properties(c: &Case) {
     let result = cuMemGetAllocationPropertiesFromHandle(std::ptr::null_mut(), handle);
     c.invalid("into null", result);
     c.ok("release", cuMemRelease(handle));
-    let mut nowhere = device_memory();
+    let mut nowhere = device_properties(0);
     nowhere.location.id = 9;
     c.expect("on device 9", create(nowhere), Code::INVALID_DEVICE);
 }

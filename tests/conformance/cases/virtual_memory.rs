@@ -31,17 +31,6 @@ cases! {"virtual_memory":
 const HANDLE: usize = 4 * MIB;
 const RESERVED: usize = 8 * MIB;
 
-fn device_properties(device: CUdevice) -> CUmemAllocationProp {
-    CUmemAllocationProp {
-        type_: virtual_memory::ALLOCATION_TYPE_PINNED,
-        location: CUmemLocation {
-            type_: virtual_memory::LOCATION_TYPE_DEVICE,
-            id: device,
-        },
-        ..CUmemAllocationProp::default()
-    }
-}
-
 fn read_and_write() -> CUmemAccessDesc {
     CUmemAccessDesc {
         location: device_properties(0).location,

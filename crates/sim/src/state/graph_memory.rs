@@ -13,7 +13,7 @@ use crate::PAGE;
 use crate::graph::{NodeParams, Step};
 use crate::handle::Id;
 use crate::memory::{BLOCK_ALIGN, CHUNK, MemoryBlock, MemoryKind, MemoryRange, to_pages};
-use crate::result::{DriverResult, valid};
+use crate::result::{DriverResult, check, valid};
 
 /// What graphs use of a device's memory, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -170,13 +170,14 @@ impl DriverState {
         Ok(())
     }
 
-    /// Reserves as many chunks of a device as `needed` bytes take. Where they do not fit, those that do stay reserved.
+    /// Reserves as many chunks of a device as `needed` bytes take. Where they do not fit, those that do stay reserved; unused
+    /// memory of pools is not taken for them.
     fn grow_graph_memory(&mut self, device: u32, needed: u64) -> DriverResult {
-        let used = self.device(device).graph_memory.used;
-        let missing = needed.next_multiple_of(CHUNK).saturating_sub(used);
-        let grown = self.reserve_pages(device, missing);
         let device = self.device_mut(device);
-        if grown.is_ok() {
+        let used = device.graph_memory.used;
+        let missing = needed.next_multiple_of(CHUNK).saturating_sub(used);
+        let is_grown = device.memory.reserve(missing);
+        if is_grown {
             device.graph_memory.used += missing;
         } else {
             let chunks = device.memory.free() / CHUNK * CHUNK;
@@ -185,7 +186,7 @@ impl DriverState {
             }
         }
         device.graph_memory.note_peak();
-        grown
+        check(is_grown, CUresult::OUT_OF_MEMORY)
     }
 
     /// Memory of a graph on a device is freed. What it occupied stays reserved for the next launch.
