@@ -14,8 +14,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use cuguard_nvml::{Nvml, Process};
 use cuguard_registry::{Amount, Kind, Origin, Registry, record_out_of_memory};
@@ -47,8 +48,11 @@ pub(crate) fn pools() -> MutexGuard<'static, BTreeMap<u64, CUdevice>> {
     POOLS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often a call site is diagnosed: a program that allocates as much as it can is refused all the time.
-const MAX_DIAGNOSES: u32 = 3;
+/// How many diagnoses of a call site are printed: a program that allocates as much as it can is refused all the time.
+const MAX_PRINTED: u32 = 3;
+
+/// How long after that a call site is not diagnosed again for the report.
+const DIAGNOSED_FOR: Duration = Duration::from_secs(10);
 
 /// How many call sites the diagnosis has.
 const MAX_SITES: usize = 32;
@@ -87,14 +91,15 @@ pub(crate) fn refused(
         origin,
         ..Refused::default()
     };
-    // Without a refusal before, or with an allocation since.
-    if !note(hash, new, before.is_none()) {
+    let Some(is_printed) = note(hash, new) else {
         return;
-    }
+    };
     let diagnosing = DIAGNOSING.lock().unwrap_or_else(PoisonError::into_inner);
     let why = diagnose(function, kind, bytes, origin, device);
     let text = why.to_text();
-    stderr::print(&text);
+    if is_printed {
+        stderr::print(&text);
+    }
     drop(diagnosing);
     recorded.diagnose(|| text.clone());
     if let Some(one) = table().find(hash) {
@@ -108,10 +113,14 @@ type Request = (&'static str, u64, Option<CUdevice>);
 /// Whether anything was refused.
 static ANY: AtomicBool = AtomicBool::new(false);
 
+/// How much was allocated since, by all threads: the program goes on.
+static ALLOCATED: AtomicU64 = AtomicU64::new(0);
+
 /// The calling thread has allocated something: what it is refused next is no retry.
 #[inline]
 pub(crate) fn allocated() {
     if ANY.load(Relaxed) {
+        ALLOCATED.fetch_add(1, Relaxed);
         LAST.set(None);
     }
 }
@@ -124,7 +133,9 @@ thread_local! {
 struct Site {
     hash: u64,
     refused: Refused,
-    diagnosed: u32,
+    printed: u32,
+    /// When it was diagnosed last, and how much was allocated by then.
+    diagnosed: Option<(Instant, u64)>,
 }
 
 struct Table {
@@ -176,24 +187,31 @@ fn is_retry(hash: u64, first: u64, origin: Origin) -> bool {
     is_retry
 }
 
-/// Counts a refused allocation. Returns whether it is diagnosed: the first of its call site is, and later ones if the program went on.
-fn note(hash: u64, new: Refused, goes_on: bool) -> bool {
+/// Counts a refused allocation. `None` if it is not diagnosed: the first of its call site is, and later ones if the program went on;
+/// otherwise whether the diagnosis is printed.
+fn note(hash: u64, new: Refused) -> Option<bool> {
     let mut table = table();
     if table.site(hash).is_none() {
         table.sites.push(Site {
             hash,
             refused: new.clone(),
-            diagnosed: 0,
+            printed: 0,
+            diagnosed: None,
         });
     }
-    let Some(site) = table.site(hash) else {
-        return false;
-    };
+    let site = table.site(hash)?;
     site.refused.count = site.refused.count.saturating_add(1);
     site.refused.largest = site.refused.largest.max(new.bytes);
-    let is_diagnosed = site.diagnosed == 0 || (goes_on && site.diagnosed < MAX_DIAGNOSES);
-    site.diagnosed += u32::from(is_diagnosed);
-    is_diagnosed
+    let now = (Instant::now(), ALLOCATED.load(Relaxed));
+    let is_printed = site.printed < MAX_PRINTED;
+    if let Some((then, allocated)) = site.diagnosed
+        && (allocated == now.1 || !is_printed && now.0 - then < DIAGNOSED_FOR)
+    {
+        return None;
+    }
+    site.diagnosed = Some(now);
+    site.printed += u32::from(is_printed);
+    Some(is_printed)
 }
 
 /// What was refused until now, by call site.

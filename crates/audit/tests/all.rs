@@ -15,6 +15,7 @@ mod locked;
 mod out_of_memory;
 mod pretend;
 mod python_code;
+mod refused_again;
 mod report;
 mod report_python;
 mod report_unloaded;

@@ -149,6 +149,10 @@ fn shapes_of_c_programs() {
 const IN_BLOCKS: &[(&str, &str)] = &[
     ("lost node", "lost: only in a lost heap block of 24 B"),
     ("lost list", "lost: only in a lost heap block of 24 B"),
+    (
+        "lost behind a word",
+        "lost: only in a lost heap block of 24 B",
+    ),
     ("lost ring", "lost: only in a lost heap block of 24 B"),
     ("lost table", "lost: only in a lost heap block of 24 B"),
     (

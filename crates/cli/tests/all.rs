@@ -8,6 +8,7 @@ mod doctor;
 mod doctor_pools;
 mod live;
 mod record;
+mod record_growth;
 mod record_symbols;
 mod report;
 mod report_files;

@@ -442,7 +442,7 @@ fn a_leak_report_is_accepted_too() {
     let text = shown(&["report", &path]);
     let begin = "cuguard: process 7 (train): lost 2 KiB in 2 allocations
   exited after 3.50 s
-  a leak report has only what was live at its end: the peak, what was allocated in all and out-of-memory errors are not known
+  a leak report has only what was not freed: the peak, what was allocated in all and out-of-memory errors are not known
   device memory: at the end 2 KiB
 
 lost 2 KiB in 2 allocations of device memory

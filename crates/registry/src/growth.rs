@@ -319,7 +319,7 @@ impl<'a> Stays<'a> {
                 None => (0, Duration::ZERO),
             };
             // By a half: a step begins and ends somewhere within a round.
-            let is_work = work * 2 >= blocks * (2 * WORK - 1);
+            let is_work = work.saturating_mul(2) >= blocks.saturating_mul(2 * WORK - 1);
             let is_pause = time.as_nanos() >= PAUSE.as_nanos() * u128::from(blocks);
             if is_work || is_pause {
                 rounds += blocks;

@@ -9,6 +9,7 @@ use super::{Address, Call, New, is_freed};
 use crate::real::queries;
 use crate::state;
 use crate::state::graphs::{self, Plan};
+use crate::state::work;
 
 /// How deep child graphs are looked through.
 const MAX_NESTING: u32 = 16;
@@ -343,6 +344,9 @@ pub(crate) unsafe fn launch(
     let plan = graphs::plan_of(exec.address());
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(exec, stream) };
+    if result.is_success() {
+        work::graph_launched();
+    }
     if let Some(plan) = plan {
         if result.is_success() {
             graphs::launched(&plan, stream.address());

@@ -189,6 +189,8 @@ fn make() {
     let reason = Reason::from_code(REASON.load(Ordering::Acquire));
     if reason == Reason::ExitBegins {
         let _ = std::panic::catch_unwind(|| {
+            // What was launched until then is in the recording too.
+            crate::state::registry().end_history();
             recording::exit_begins();
             crate::report::search_early();
         });

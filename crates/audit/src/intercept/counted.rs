@@ -31,7 +31,7 @@ const CREATING: &[&[u8]] = &[
 ];
 /// Parts of names of functions that do not, although one of the above is in them.
 const OTHER: &[&[u8]] = &[b"Get", b"Set", b"Unregister", b"Callback", b"Notification"];
-/// How names of functions begin that launch kernels. (`cuGraphLaunch` is recorded.)
+/// How names of functions begin that launch kernels. (`cuGraphLaunch` is counted where it is recorded.)
 const LAUNCHING: &[u8] = b"cuLaunch";
 
 /// The stub with a number: counts and jumps. It changes no register that can hold an argument.
@@ -119,7 +119,7 @@ pub(super) fn stub(name: &[u8], target: *const c_void) -> *const c_void {
         match is_launching(name.as_bytes()) {
             true => {
                 LAUNCHES[number].store(true, Relaxed);
-                crate::state::registry().count_work(launches);
+                crate::state::work::count_kernels(launches);
             }
             false => crate::report::set_unrecorded(not_recorded),
         }

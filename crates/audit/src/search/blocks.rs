@@ -113,14 +113,17 @@ impl Blocks {
             return;
         }
         let block = self.find(address);
+        let before = self.find(address.wrapping_sub(HEADER));
+        let before = before.filter(|before| block != Some(*before));
+        if let Some(before) = before {
+            found(before);
+            // Of the next it is the header, but of this a part that the program uses.
+            if self.addresses(before).contains(&address) {
+                return;
+            }
+        }
         if let Some(block) = block {
             found(block);
-        }
-        let before = self.find(address.wrapping_sub(HEADER));
-        if before != block
-            && let Some(before) = before
-        {
-            found(before);
         }
     }
 
@@ -199,7 +202,9 @@ mod tests {
             blocks.led_to(address, |block| found.push(block));
             found
         };
-        assert_eq!(led_to(0x1_0028), [1, 0]);
+        assert_eq!(led_to(0x1_0028), [0, 1]);
+        // The last word of the first block, in the header of the second.
+        assert_eq!(led_to(0x1_0020), [0]);
         assert_eq!(led_to(0x1_0030), [1]);
         assert_eq!(led_to(0x1_0068), [1]);
         assert_eq!(led_to(0x1_0008), [0]);

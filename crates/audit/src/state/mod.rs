@@ -7,6 +7,7 @@
 //! - `mappings` has virtual memory: physical memory is alive while it has a handle or is mapped.
 //! - `graphs` has the memory that graphs allocate.
 //! - `parts` has the functions and variables of modules.
+//! - `work` counts what the program launches.
 //!
 //! No lock of these is held while the driver is called. Must not know the driver's signatures.
 
@@ -23,6 +24,7 @@ pub(crate) mod counted;
 pub(crate) mod graphs;
 pub(crate) mod mappings;
 pub(crate) mod parts;
+pub(crate) mod work;
 
 use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;

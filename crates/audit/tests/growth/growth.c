@@ -21,6 +21,9 @@ CUresult cuMemFree_v2(CUdeviceptr);
 CUresult cuMemAllocHost_v2(void **, size_t);
 CUresult cuMemAllocAsync(CUdeviceptr *, size_t, CUstream);
 CUresult cuMemFreeAsync(CUdeviceptr, CUstream);
+CUresult cuGraphCreate(void **, unsigned);
+CUresult cuGraphInstantiateWithFlags(void **, void *, unsigned long long);
+CUresult cuGraphLaunch(void *, CUstream);
 
 #define APART __attribute__((noinline))
 #define CHECK(call) do { if ((call) != 0) { puts(#call); exit(9); } } while (0)
@@ -178,6 +181,14 @@ static void grows_until_the_context_ends(void) {
     CHECK(cuCtxDestroy_v2(context));
 }
 
+/* The work of each round is graphs. */
+static void grows_between_graphs(void) {
+    static void *graph, *exec;
+    CHECK(cuGraphCreate(&graph, 0));
+    CHECK(cuGraphInstantiateWithFlags(&exec, graph, 0));
+    REPEAT(50) { keep(); REPEAT(2) CHECK(cuGraphLaunch(exec, NULL)); }
+}
+
 /* ---- programs that do not ---- */
 
 static void steady_work(void) { REPEAT(300) work(); }
@@ -262,7 +273,7 @@ static const struct { const char *name; void (*run)(void); } programs[] = {
     PROGRAM(grows_late), PROGRAM(grows_in_every_tenth_step), PROGRAM(grows_beside_a_model_that_shrinks),
     PROGRAM(grows_lost_beside_a_model), PROGRAM(grows_at_many_call_sites), PROGRAM(grows_pinned), PROGRAM(grows_stream_ordered),
     PROGRAM(grows_on_threads), PROGRAM(grows_cache), PROGRAM(grows_until_freed_at_exit), PROGRAM(grows_until_freed_at_the_end),
-    PROGRAM(grows_until_the_context_ends),
+    PROGRAM(grows_until_the_context_ends), PROGRAM(grows_between_graphs),
     PROGRAM(steady_work), PROGRAM(steady_nothing), PROGRAM(steady_loads), PROGRAM(steady_loads_slowly),
     PROGRAM(steady_loads_then_works), PROGRAM(steady_loads_with_staging_then_works), PROGRAM(steady_loads_and_frees),
     PROGRAM(steady_cache), PROGRAM(steady_small_cache), PROGRAM(steady_cache_full_late), PROGRAM(steady_cache_of_bytes),

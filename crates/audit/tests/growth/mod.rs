@@ -81,7 +81,7 @@ fn programs_in_c() {
         return;
     };
     let words = (program, None);
-    all(&words, &driver, 49);
+    all(&words, &driver, 50);
     let kept = growth(&words, &driver, "grows_kept");
     assert_eq!(functions(&kept), ["keep"]);
     assert_eq!(kept[0]["blocks"], 50);

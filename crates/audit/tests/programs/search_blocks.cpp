@@ -93,6 +93,21 @@ static APART void both(uint64_t masked)
     head = list(1, masked);
 }
 
+/* Lost, directly behind a block of which a global has the last word: that is in the header of what is lost. */
+static APART void lose_behind(uint64_t masked)
+{
+    for (;;) {
+        volatile uint64_t *front = (uint64_t *)malloc(24);
+        Node *volatile lost = list(1, masked);
+        if ((char *)lost - (char *)front == 32) {
+            numbers = front + 2;
+            lost = NULL;
+            return;
+        }
+        put(&lost->memory, 0);
+    }
+}
+
 static void *wait_with(void *argument)
 {
     Node *volatile mine = (Node *)argument;
@@ -159,6 +174,8 @@ int main(int count, char **arguments)
         lose_list(1, masked);
     else if (is("lost list"))
         lose_list(1000, masked);
+    else if (is("lost behind a word"))
+        lose_behind(masked);
     else if (is("lost ring"))
         lose_ring(masked);
     else if (is("lost table"))

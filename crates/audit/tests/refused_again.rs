@@ -1,0 +1,95 @@
+//! A call site whose allocations fail again: it is diagnosed again if the program went on in between.
+
+use crate::support::{assert_success, audited, compile, simulated_driver_folder, text};
+
+/// It frees something, gets its memory, and later the rest of the memory is gone: that is what ends it.
+const GOES_ON: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+extern int cuInit(unsigned);
+extern int cuCtxCreate_v2(void **, unsigned, int);
+extern int cuMemAlloc_v2(unsigned long long *, size_t);
+extern int cuMemFree_v2(unsigned long long);
+static void *context;
+static __attribute__((noinline)) unsigned long long step(void) {
+    unsigned long long memory = 0;
+    return cuMemAlloc_v2(&memory, 1 << 30) ? 0 : memory;
+}
+int main(int argc, char **argv) {
+    unsigned long long newest = 0, next;
+    if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0)) return 8;
+    for (int round = 0; round < atoi(argv[1]); round++) {
+        while ((next = step())) newest = next;
+        if (step() || cuMemFree_v2(newest) || !(newest = step())) return 9;
+    }
+    return 0;
+}"#;
+
+#[test]
+fn a_program_that_goes_on_is_diagnosed_again() {
+    let driver = simulated_driver_folder();
+    let linked = ["-Wl,--no-as-needed", "-l:libcuda.so.1"];
+    let Some(program) = compile(&driver, "goes_on", GOES_ON, &linked) else {
+        return;
+    };
+    for (rounds, diagnoses) in [("1", 1), ("2", 2), ("20", 3)] {
+        let output = audited(&program, &driver)
+            .arg(rounds)
+            .env("LEAK_REPORT", "1")
+            .output()
+            .expect("the program can be started");
+        assert_success(&output);
+        let stderr = text(&output.stderr);
+        let printed = stderr.matches("\nwhy: ").count();
+        assert_eq!(printed, diagnoses, "{rounds}: {stderr}");
+    }
+}
+
+/// One thread is refused memory again and again. Whether the program went on, other threads decide as well.
+const BESIDE: &str = r#"
+#include <pthread.h>
+#include <stdlib.h>
+extern int cuInit(unsigned);
+extern int cuCtxCreate_v2(void **, unsigned, int);
+extern int cuCtxSetCurrent(void *);
+extern int cuMemAlloc_v2(unsigned long long *, size_t);
+static void *context;
+static void *ask(void *bytes) {
+    unsigned long long memory;
+    cuCtxSetCurrent(context);
+    cuMemAlloc_v2(&memory, (size_t)bytes);
+    return NULL;
+}
+static __attribute__((noinline)) void on_a_thread(size_t bytes) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, ask, (void *)bytes)) exit(9);
+    pthread_join(thread, NULL);
+}
+int main(int argc, char **argv) {
+    if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0)) return 8;
+    for (int round = 0; round < 2; round++) {
+        on_a_thread((size_t)1 << 50);
+        if (argv[1][0] == 'a') on_a_thread(4096);
+    }
+    return 0;
+}"#;
+
+#[test]
+fn what_other_threads_allocate_is_going_on() {
+    let driver = simulated_driver_folder();
+    let linked = ["-Wl,--no-as-needed", "-l:libcuda.so.1", "-pthread"];
+    let Some(program) = compile(&driver, "beside", BESIDE, &linked) else {
+        return;
+    };
+    for (what, diagnoses) in [("refused", 1), ("allocates", 2)] {
+        let output = audited(&program, &driver)
+            .arg(what)
+            .env("LEAK_REPORT", "1")
+            .output()
+            .expect("the program can be started");
+        assert_success(&output);
+        let stderr = text(&output.stderr);
+        let printed = stderr.matches("\nwhy: ").count();
+        assert_eq!(printed, diagnoses, "{what}: {stderr}");
+    }
+}
