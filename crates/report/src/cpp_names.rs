@@ -3,21 +3,47 @@
 /// What the names of C++ have for a namespace without a name.
 pub(crate) const ANONYMOUS: &str = "(anonymous namespace)";
 
-/// The folder of the headers of libstdc++, with a folder for each version below, and of libc++.
-const HEADERS: &str = "/include/c++/";
+/// The folder of the headers of libstdc++ and libc++, in a folder of includes. Below is a folder for each version, or `v1` of libc++.
+const HEADERS: &str = "/c++/";
+
+/// Where GCC itself is installed. Some distributions have its headers there, in a folder without a version.
+const COMPILER: &str = "/lib/gcc/";
+
+/// How the files of C and C++ end that have a `.` in their names; headers of the standard library have none.
+const SOURCES: [&str; 18] = [
+    "c", "C", "cc", "cpp", "cxx", "c++", "cu", "cuh", "h", "H", "hh", "hpp", "hxx", "inl", "ipp",
+    "tcc", "tpp", "cppm",
+];
 
 /// The namespaces of the standard library.
 const NAMESPACES: [&str; 2] = ["std::", "__gnu_cxx::"];
 
-/// Whether a function is C++'s or Rust's standard library's. The file decides where there is one: compilers write debug information
-/// without namespaces.
+/// Whether a function is C++'s or Rust's standard library's. A file of C++ decides alone: compilers write debug information without
+/// namespaces, and programs specialize templates such as `std::hash`.
 ///
 /// A name may be mangled still: the demangler does not know every expression that can be a template argument.
 pub(crate) fn is_standard_library(function: &str, file: Option<&str>) -> bool {
     let name = without_return_type(function);
-    file.is_some_and(|file| file.contains(HEADERS))
-        || is_mangled_in_std(function)
-        || NAMESPACES.iter().any(|prefix| name.starts_with(prefix))
+    file.is_some_and(is_of_standard_library)
+        || !file.is_some_and(is_cpp)
+            && (is_mangled_in_std(function)
+                || NAMESPACES.iter().any(|prefix| name.starts_with(prefix)))
+}
+
+/// Whether a file is known to be a source of C or C++. The last part of a path such as `<artificial>` says nothing.
+pub(crate) fn is_cpp(file: &str) -> bool {
+    let end = file.rsplit_once('.').map(|(_, end)| end);
+    end.is_some_and(|end| SOURCES.contains(&end))
+}
+
+/// Whether a file is a header of the C++ standard library: `/usr/include/c++/12/vector`, `/opt/llvm/include/c++/v1/vector`.
+fn is_of_standard_library(file: &str) -> bool {
+    let is_versioned = |(folder, rest): (&str, &str)| {
+        let is_version =
+            rest.starts_with("v1/") || rest.starts_with(|it: char| it.is_ascii_digit());
+        is_version && (folder.ends_with("/include") || folder.contains("/include/"))
+    };
+    file.rsplit_once(HEADERS).is_some_and(is_versioned) || file.contains(COMPILER)
 }
 
 /// Whether a mangled name begins with namespace `std` or `__gnu_cxx`: `_ZSt11make_shared…`, `_ZNKSt3mapI…`, `_ZZNSt…`.
@@ -61,19 +87,10 @@ pub(crate) fn without_return_type(name: &str) -> &str {
                 at += ANONYMOUS.len();
                 continue;
             }
-            // A pointer to a function is returned: the name is in the middle, `void (*app::find<int>(int))(char)`.
+            // `decltype (…)`, and what is returned by pointer, `void (*)(char) app::find<int>(int)`; other parentheses begin the
+            // parameters.
             b'(' if is_outside
-                && before == Some(b' ')
-                && matches!(rest.get(1), Some(b'*' | b'&')) =>
-            {
-                let skipped = rest.iter().take_while(|byte| b"(*& ".contains(byte));
-                at += skipped.count();
-                start = at;
-                continue;
-            }
-            // `decltype (…)`; other parentheses begin the parameters.
-            b'(' if is_outside
-                && before.is_some_and(|before| before != b' ')
+                && before.is_some_and(|before| before != b' ' && before != b')')
                 && !name[start..at].ends_with("decltype") =>
             {
                 break;
@@ -96,6 +113,7 @@ pub(crate) fn without_return_type(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::{is_standard_library, without_return_type};
+    use crate::demangle;
 
     #[test]
     fn types_that_functions_return_are_left_out() {
@@ -113,6 +131,10 @@ mod tests {
                 "(anonymous namespace)::name()",
             ),
             (
+                "(anonymous namespace)::f(int, std::string) const",
+                "(anonymous namespace)::f(int, std::string) const",
+            ),
+            (
                 "app::(anonymous namespace)::f(int, std::string)",
                 "app::(anonymous namespace)::f(int, std::string)",
             ),
@@ -121,10 +143,6 @@ mod tests {
                 "app::apply<int>(int)",
             ),
             ("decltype(f()) app::apply<int>(int)", "app::apply<int>(int)"),
-            (
-                "void (*app::find<int>(int))(char)",
-                "app::find<int>(int))(char)",
-            ),
             (
                 "void std::_Construct<main()::Node>(main()::Node*)",
                 "std::_Construct<main()::Node>(main()::Node*)",
@@ -169,6 +187,48 @@ mod tests {
         }
     }
 
+    /// Pointers and references to functions, members and arrays, which templates return.
+    #[test]
+    fn types_with_parentheses_are_left_out() {
+        for (symbol, expected) in [
+            ("_ZN3app4findIiEEPFvcET_", "app::find<int>(int)"),
+            ("_ZN3app2hrIiEERPFvcET_", "app::hr<int>(int)"),
+            ("_ZN3app2frIiEERFvcET_", "app::fr<int>(int)"),
+            ("_ZN3app2cbIiEEPFvPFicEET_", "app::cb<int>(int)"),
+            ("_ZN3app5makerIiEEPFPFvcEiET_", "app::maker<int>(int)"),
+            ("_ZN3app7cmemberIiEEM1XKFiiET_", "app::cmember<int>(int)"),
+            (
+                "_ZN3app6memberIiEEMNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEEFiiET_",
+                "app::member<int>(int)",
+            ),
+            ("_ZN3app2arIiEERA3_iT_", "app::ar<int>(int)"),
+            ("_ZN3app3parIiEEPA3_iT_", "app::par<int>(int)"),
+            ("_ZN3app2mpIiEEM1XiT_", "app::mp<int>(int)"),
+            ("_ZN3app3ne2IiEEPDoFvcET_", "app::ne2<int>(int)"),
+            (
+                "_ZN3app12_GLOBAL__N_14anonIiEEPFvcET_",
+                "app::(anonymous namespace)::anon<int>(int)",
+            ),
+            (
+                "_ZN12_GLOBAL__N_14anonIiEEPFvcET_",
+                "(anonymous namespace)::anon<int>(int)",
+            ),
+            ("_ZN3app1YclIiEEPFvcET_", "app::Y::operator()<int>(int)"),
+            (
+                "_ZN3app1YcvT_IPFvcEEEv",
+                "app::Y::operator void (*)(char)<void (*)(char)>()",
+            ),
+            ("_ZN3app4ded2IiEEDcT_", "app::ded2<int>(int)"),
+        ] {
+            let name = demangle(symbol);
+            assert_eq!(without_return_type(&name), expected, "{name}");
+        }
+        assert_eq!(
+            demangle("_ZN3app4findIiEEPFvcET_"),
+            "void (*)(char) app::find<int>(int)"
+        );
+    }
+
     #[test]
     fn the_standard_library_is_recognized() {
         for (name, file) in [
@@ -196,6 +256,20 @@ mod tests {
                 "emplace_back<>",
                 Some("/opt/llvm/bin/../include/c++/v1/vector"),
             ),
+            (
+                "__gthread_once",
+                Some("/usr/include/x86_64-linux-gnu/c++/12/bits/gthr-default.h"),
+            ),
+            (
+                "construct<nodes()::Node>",
+                Some("/usr/lib/gcc/x86_64-pc-linux-gnu/13/include/g++-v13/bits/new_allocator.h"),
+            ),
+            // The file says nothing.
+            ("std::vector<int>::push_back(int)", Some("<artificial>")),
+            (
+                "std::thread::spawn",
+                Some("/rustc/1a2b/library/std/src/thread.rs"),
+            ),
         ] {
             assert!(is_standard_library(name, file), "{name}");
         }
@@ -211,8 +285,17 @@ mod tests {
             "Start",
             "ZSt",
             "standard::f()",
+            "std::hash<K>::operator()(K const&) const",
+            "_ZNKSt4hashI1KEclERKS0_",
         ] {
             assert!(!is_standard_library(name, own), "{name}");
+        }
+        for file in [
+            "/home/me/proj/include/c++/model.h",
+            "/home/me/c++/2/model.h",
+            "/home/me/include/v1/model.h",
+        ] {
+            assert!(!is_standard_library("load", Some(file)), "{file}");
         }
     }
 }

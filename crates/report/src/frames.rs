@@ -1,6 +1,6 @@
 //! Which frames of a stack trace are the program's own, which are of these crates, and which of the runtime.
 
-use crate::cpp_names::{is_standard_library, without_return_type};
+use crate::cpp_names::{is_cpp, is_standard_library, without_return_type};
 use crate::paths::in_library;
 use crate::symbols::{Frame, Symbol, is_start};
 
@@ -125,6 +125,8 @@ pub(crate) fn source_of_names(function: Option<&str>, file: Option<&str>, librar
         None if is_entry() => Source::Runtime,
         None => Source::App,
         Some(name) if is_standard_library(name, file) => Source::Runtime,
+        // A namespace of C++ is no crate.
+        Some(name) if file.is_some_and(is_cpp) => source_by_file(name, file),
         Some(name) => source(without_return_type(name), file),
     }
 }

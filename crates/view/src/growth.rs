@@ -8,7 +8,7 @@ use std::time::Duration;
 use cuguard_registry::{CallerSteps, SiteSteps, StepLength, Steps, growing, is_teardown};
 
 use crate::look::Frames;
-use crate::run::{FOREVER, Fate, Run};
+use crate::run::{CallSite, FOREVER, Fate, Run};
 
 /// The call sites that allocate most bytes in all; others are not looked at.
 const SITES: usize = 4096;
@@ -18,6 +18,8 @@ const SITES: usize = 4096;
 pub struct GrowingSite {
     /// The one that grew most, an index of [`Run::sites`].
     pub site: u32,
+    /// Its stack trace, as far as all of them have it in common: no caller grows by itself. They are named after it.
+    pub call_site: CallSite,
     /// How many blocks stayed.
     pub blocks: u64,
     /// The bytes before the first of them.
@@ -87,6 +89,8 @@ pub fn growing_sites(run: &Run) -> Vec<GrowingSite> {
             (last.saturating_sub(first), Reverse(**site))
         };
         let most = found.sites.iter().max_by_key(rises);
+        let site = most.map_or(0, |site| sites[*site].0);
+        let whole = run.sites.get(site as usize).cloned();
         let to = curve.last().copied().unwrap_or(0);
         let time = |step: usize| {
             steps
@@ -95,7 +99,8 @@ pub fn growing_sites(run: &Run) -> Vec<GrowingSite> {
                 .map_or(0, |time| time.as_nanos() as u64)
         };
         GrowingSite {
-            site: most.map_or(0, |site| sites[*site].0),
+            site,
+            call_site: whole.unwrap_or_default().innermost(found.common),
             blocks: found.rise.blocks,
             from: match found.rise.only_lost {
                 true => {

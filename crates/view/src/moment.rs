@@ -24,8 +24,8 @@ use crate::words;
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum At {
-    /// When device memory was at its peak; that of all memory in a run without device memory. The end of a leak report, whose peak is
-    /// not known.
+    /// When device memory was at its peak; that of all memory in a run without device memory. Of a leak report, whose peak is not
+    /// known, what it lists: as [`Exit`](Self::Exit).
     #[default]
     Peak,
     /// When the process exited, or the last that is known of it: what was not freed. That is what was alive, and what had
@@ -126,7 +126,7 @@ impl<'r> Moment<'r> {
         self.alive.iter().map(|index| &allocations[*index as usize])
     }
 
-    /// What of it ended with its context, without a free. Nothing but at exit.
+    /// What of it ended with its context, without a free. Nothing but at exit, and in a leak report.
     pub(crate) fn ended_unfreed(&self) -> Amount {
         let ended = self.allocations().filter(|one| one.end <= self.time);
         ended.map(|one| self.run.amount(one)).collect()
@@ -225,9 +225,10 @@ fn out_of_memory(run: &Run, number: Option<usize>) -> Option<&Mark> {
 
 pub(crate) fn at_time(run: &Run, at: At, time: u64) -> Moment<'_> {
     let begun = run.allocations.partition_point(|a| a.start <= time);
+    let has_unfreed = at == At::Exit || (at == At::Peak && run.is_report);
     let alive = |index: &u32| {
         let allocation = &run.allocations[*index as usize];
-        allocation.end > time || (at == At::Exit && allocation.leaked)
+        allocation.end > time || (has_unfreed && allocation.leaked)
     };
     let begun = u32::try_from(begun).unwrap_or(u32::MAX);
     let alive: Vec<u32> = (0..begun).filter(alive).collect();

@@ -98,7 +98,7 @@ impl Run {
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = Vec::new();
         if self.is_report {
-            caveats.push("a leak report has only what was live at its end: the peak, what was allocated in all and out-of-memory errors are not known".to_owned());
+            caveats.push("a leak report has only what was not freed: the peak, what was allocated in all and out-of-memory errors are not known".to_owned());
         }
         let sample = self.sample;
         if sample > 1 && self.is_report {

@@ -22,6 +22,19 @@ impl CallSite {
         self.frames.iter().filter(move |frame| is_shown(frame))
     }
 
+    /// The same with so many frames of the program, from the innermost on, and all if it has no more.
+    pub(crate) fn innermost(mut self, count: usize) -> Self {
+        let is_shown = self.is_shown(Frames::Program);
+        let shown = self.frames.iter().enumerate();
+        let mut shown = shown.filter(|(_, frame)| is_shown(frame));
+        let last = count.checked_sub(1).and_then(|last| shown.nth(last));
+        let end = last.map(|(index, _)| index + 1);
+        if let Some(end) = end.filter(|_| shown.next().is_some()) {
+            self.frames.truncate(end);
+        }
+        self
+    }
+
     /// Whether a frame of it is shown.
     pub(crate) fn is_shown(&self, frames: Frames) -> impl Fn(&Frame) -> bool + use<> {
         let all = frames == Frames::All || !self.frames.iter().any(|frame| frame.in_app);

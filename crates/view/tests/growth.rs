@@ -1,6 +1,9 @@
 //! Which call sites of a run grow: whatever the length of the run, and of its rounds.
 
-use cuguard_view::{Allocation, CallSite, FOREVER, Frame, Kind, Run, growing_sites};
+use cuguard_view::{
+    Allocation, At, CallSite, FOREVER, Frame, Kind, Look, Overview, Run, growing_sites, json,
+    text_with_findings,
+};
 
 /// What one round does: allocates a temporary block, or one that stays, or frees the oldest temporary one.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -121,4 +124,50 @@ fn launches_are_work() {
         .map(|(time, count)| (time, 10 * count))
         .collect();
     assert_eq!(growing_sites(&run)[0].blocks, 50);
+}
+
+/// Two callers of one function, neither of which grows by itself: none of them is named, in text or in JSON.
+#[test]
+fn call_sites_that_grow_together_have_the_frames_in_common() {
+    let mut run = rounds(8, &[Stays, Temporary, Free]);
+    let frame = |function: &str| Frame {
+        function: function.to_owned(),
+        in_app: true,
+        ..Frame::default()
+    };
+    let through = |caller| CallSite {
+        frames: vec![
+            Frame {
+                in_app: false,
+                ..frame("cuMemAlloc_v2")
+            },
+            frame("alloc"),
+            frame(caller),
+            frame("run"),
+        ],
+        ..CallSite::default()
+    };
+    run.sites[1] = through("one");
+    run.sites.push(through("other"));
+    let kept = run.allocations.iter_mut().filter(|it| it.end == FOREVER);
+    for (block, site) in kept.zip([1, 3].into_iter().cycle()) {
+        block.site = site;
+    }
+    let found = growing_sites(&run);
+    assert_eq!((found.len(), found[0].blocks), (1, 8));
+    let functions = found[0].call_site.frames.iter();
+    let functions: Vec<_> = functions.map(|frame| frame.function.as_str()).collect();
+    assert_eq!(functions, ["cuMemAlloc_v2", "alloc"]);
+    let overview = Overview::new(&run, At::Peak).expect("every run has a peak");
+    let text = text_with_findings(&overview, Look::default());
+    let (_, growing) = text.split_once("\ngrowing by ").expect("it grows");
+    let stack: Vec<_> = growing.lines().skip(1).take(2).collect();
+    assert_eq!(stack, ["    alloc", ""], "{text}");
+    let document: serde_json::Value =
+        serde_json::from_str(&json(&[overview], Look::default())).expect("it is JSON");
+    let stack = document["runs"][0]["growing"][0]["stack"].as_array();
+    assert_eq!(stack.map(Vec::len), Some(1), "{document}");
+    // A call site that grows by itself has its whole stack trace.
+    let one = &growing_sites(&rounds(8, &[Temporary, Stays, Free]))[0];
+    assert_eq!(one.call_site, site(6));
 }

@@ -9,7 +9,9 @@ use cuguard_registry::{
 };
 use cuguard_report::audit::{Process, render};
 use cuguard_report::{Report, ReportSettings};
-use cuguard_view::{At, FOREVER, NoReport, Run, moment, read_reports};
+use cuguard_view::{
+    At, FOREVER, Look, NoReport, Overview, Run, moment, read_reports, text_with_findings,
+};
 use proptest::prelude::*;
 
 fn read(text: &str) -> Vec<Run> {
@@ -165,8 +167,7 @@ fn reports_of_several_processes() {
     let names: Vec<_> = runs.iter().map(|run| (run.pid, &*run.command)).collect();
     assert_eq!(names, [(7, "train --rank 0"), (8, "train --rank 1")]);
     let run = &runs[0];
-    // Not what was destroyed.
-    assert_eq!(bytes_of(run, "device"), 107);
+    assert_eq!(bytes_of(run, "device"), 1007);
     let of_group: Vec<_> = run
         .allocations
         .iter()
@@ -185,15 +186,60 @@ fn reports_of_several_processes() {
         one(&serde_json::to_string_pretty(&value).unwrap())
             .allocations
             .len(),
-        4
+        13
     );
+}
+
+/// What ended with its context was not freed, as in a recording of the same program. It was not alive at the end.
+#[test]
+fn what_ended_with_its_context_was_not_freed() {
+    let ended = |fate, kind, bytes| Group {
+        fate,
+        oldest: Duration::from_secs(4),
+        ..Group::new(kind, "", 1, bytes)
+    };
+    let shown = |groups| {
+        let process = Process {
+            groups,
+            ..process(7, "./d")
+        };
+        let run = one(&render(&process, &ReportSettings::json()).json);
+        let overview = Overview::new(&run, At::Peak).expect("it has an end");
+        assert_eq!(overview.at_end.count, 0);
+        (
+            overview.leaked,
+            text_with_findings(&overview, Look::default()),
+        )
+    };
+    let destroyed = Fate::DestroyedWithContext;
+    let (leaked, text) = shown(vec![
+        ended(destroyed, Kind::Device, 12 << 20),
+        ended(destroyed, Kind::Event, 0),
+    ]);
+    assert_eq!((leaked.count, leaked.bytes), (2, 12 << 20));
+    let what = "12 MiB in 1 allocation and 1 event not freed before their context ended\n";
+    assert!(
+        text.starts_with(&format!("cuguard: process 7 (./d): {what}")),
+        "{text}"
+    );
+    let moment = "\nnot freed in the leak report, after 10.00 s: 12 MiB in 1 allocation of device memory and 1 event\n";
+    assert!(text.contains(moment), "{text}");
+    // Freed by the program, though late.
+    let late = ended(Fate::FreedLate, Kind::Device, 100);
+    for groups in [vec![late], vec![]] {
+        let (leaked, text) = shown(groups);
+        assert_eq!(leaked.count, 0);
+        let first = text.lines().next();
+        let nothing = "cuguard: process 7 (./d): the leak report lists nothing";
+        assert_eq!(first, Some(nothing), "{text}");
+    }
 }
 
 #[test]
 fn what_a_program_prints_beside_its_report_is_skipped() {
     let report = render(&process(7, "a"), &ReportSettings::json()).json;
     let run = one(&format!("loading...\n{report}\nbye\n"));
-    assert_eq!(run.allocations.len(), 4);
+    assert_eq!(run.allocations.len(), 13);
     assert_eq!(
         run.problems,
         ["line 1 is skipped: it is no JSON object, and 1 more"]

@@ -316,11 +316,17 @@ mod tests {
             ("/usr/include/c++/12/bits/stl_construct.h", Class::Runtime),
             ("/usr/lib/llvm-19/include/c++/v1/vector", Class::Runtime),
             ("/home/me/include/model.h", Class::User),
+            ("/home/me/include/c++/model.h", Class::User),
         ] {
-            // As debug information has it.
-            let mut frame = frame("/app/a.out", "construct<Node>");
-            Rc::make_mut(&mut frame.symbol).file = Some(file.to_owned());
-            assert_eq!(class(&frame), expected, "{file}");
+            // As debug information has it, and with a namespace: programs specialize templates of `std`.
+            for function in [
+                "construct<Node>",
+                "std::hash<Node>::operator()(Node const&) const",
+            ] {
+                let mut frame = frame("/app/a.out", function);
+                Rc::make_mut(&mut frame.symbol).file = Some(file.to_owned());
+                assert_eq!(class(&frame), expected, "{function} {file}");
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use cuguard_registry::{Fate, Origin};
+use cuguard_registry::Fate;
 
 use super::prepare::{Prepared, is_destroyed_memory};
 use super::text::{line, refusal, rising, who, word};
@@ -28,7 +28,8 @@ pub(super) fn render(
         let title = refusal(row.refused);
         let kind = (command(fail_on.oom), title.as_str());
         let diagnosis = Some(row.refused.diagnosis.as_str());
-        let at = (row.refused.origin, row.frames.as_slice());
+        let named = prepared.names.of(row.refused.origin.stack);
+        let at = (named, row.frames.as_slice());
         annotate(&mut text, prepared, root, kind, at, diagnosis);
     }
     // What is reachable or was destroyed is not lost, and annotated only where it fails the run.
@@ -51,7 +52,8 @@ pub(super) fn render(
             };
             let title = format!("{} {amount}{from}", word(fate));
             let kind = ("error", title.as_str());
-            let at = (row.group.origin, row.frames.as_slice());
+            let named = prepared.names.of(row.group.origin.stack);
+            let at = (named, row.frames.as_slice());
             annotate(&mut text, prepared, root, kind, at, None);
         }
         if rows.len() > max {
@@ -65,7 +67,7 @@ pub(super) fn render(
     for growing in prepared.growing.iter().take(max) {
         let title = rising(growing);
         let kind = (command(fail_on.growth), title.as_str());
-        let at = (growing.origin, growing.frames.as_slice());
+        let at = (growing.named.as_ref(), growing.frames.as_slice());
         annotate(&mut text, prepared, root, kind, at, None);
     }
     let last = format!("cuguard: {}: {}", who(prepared), line(prepared));
@@ -77,7 +79,7 @@ fn annotate(
     prepared: &Prepared<'_>,
     root: Option<&str>,
     (command, title): (&str, &str),
-    (origin, frames): (Origin, &[Frame]),
+    (named, frames): (Option<&Frame>, &[Frame]),
     more: Option<&str>,
 ) {
     let mut message = title.to_owned();
@@ -92,7 +94,7 @@ fn annotate(
         let _ = write!(message, "\n{}", printable(line));
     }
     let _ = write!(text, "::{command} ");
-    let at = prepared.names.of(origin.stack).map(|frame| &frame.symbol);
+    let at = named.map(|frame| &frame.symbol);
     if let Some((file, line)) = at.and_then(|at| Some((at.file.as_deref()?, at.line?))) {
         let file = relative(&prepared.paths.shorten(file), root);
         let _ = write!(text, "file={},line={line},", property(&printable(&file)));

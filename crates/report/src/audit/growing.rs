@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
-use cuguard_registry::{Amount, CallerSteps, Fate, Origin, Rise, SiteHistory};
+use cuguard_registry::{Amount, CallerSteps, Fate, Rise, SiteHistory};
 
 use super::class::{Class, class, origin};
 use super::process::Process;
-use super::sites::{FrameKey, key_of};
+use super::sites::{FrameKey, SiteNames, key_of};
 use crate::symbols::{Frame, Symbols};
 
 /// A call site that grows.
@@ -21,10 +21,12 @@ pub(super) struct Growing {
     pub(super) to: u64,
     /// From the first block that stayed to the last.
     pub(super) over: Duration,
-    /// The call site that grew most.
-    pub(super) origin: Origin,
-    /// Its stack trace.
+    /// The stack traces of all that grow together.
+    pub(super) stacks: Vec<&'static [usize]>,
+    /// The stack trace of the one that grew most, as far as all of them have it in common.
     pub(super) frames: Vec<Frame>,
+    /// The frame of it that they are named after.
+    pub(super) named: Option<Frame>,
 }
 
 impl Growing {
@@ -39,7 +41,7 @@ impl Growing {
 }
 
 /// The call sites that grow, those with most bytes first.
-pub(super) fn growing(process: &Process, symbols: &mut Symbols) -> Vec<Growing> {
+pub(super) fn growing(process: &Process, symbols: &mut Symbols, names: &SiteNames) -> Vec<Growing> {
     let mut lost: HashMap<&[usize], Amount> = HashMap::new();
     for group in &process.groups {
         if group.fate == Fate::Lost && group.kind.is_memory() {
@@ -92,21 +94,27 @@ pub(super) fn growing(process: &Process, symbols: &mut Symbols) -> Vec<Growing> 
             }
             false => rise.first.checked_sub(1).map_or(0, |step| bytes[step]),
         };
-        let mut frames = symbols.frames(history.sites[most].origin.stack, false);
+        let stack = history.sites[most].origin.stack;
+        let mut frames = symbols.frames(stack, false);
         // No caller grows by itself: none is named.
-        if let Some(last) = found.common.checked_sub(1)
-            && found.common < places[most].len()
-            && found.sites.len() > 1
+        let (all, common) = (&places[most], &places[most][..found.common]);
+        let named = names.place(stack).min(common.len().saturating_sub(1));
+        let named = common.get(named).map(|place| frames[*place].clone());
+        if let Some(last) = common.last()
+            && common.len() < all.len()
         {
-            frames.truncate(places[most][last] + 1);
+            frames.truncate(last + 1);
         }
+        let stacks = found.sites.iter();
+        let stacks = stacks.map(|site| history.sites[*site].origin.stack);
         Some(Growing {
             rise,
             from,
             to,
             over: time(rise.last).saturating_sub(time(rise.first)),
-            origin: history.sites[most].origin,
+            stacks: stacks.collect(),
             frames,
+            named,
         })
     });
     let mut rows: Vec<_> = rows.collect();

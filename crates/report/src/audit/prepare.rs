@@ -83,26 +83,28 @@ impl<'a> Prepared<'a> {
             .into_iter()
             .partition(|row| may_be_finding(row) && is_suppressed(row, suppressions, &paths));
         let alive: Vec<Row<'_>> = rows.iter().filter(|row| is_alive(row)).map(copy).collect();
-        let growing = growing::growing(process, &mut symbols).into_iter();
-        // The frames of a call site as they are shown, unless it is suppressed.
-        let shown = |frames: Vec<Frame>| {
-            let mut row = Row {
+        let is_hidden = |frames: Vec<Frame>| {
+            let row = Row {
                 group: Cow::Owned(cuguard_registry::Group::new(Kind::Device, "", 0, 0)),
                 frames,
                 indirect: Vec::new(),
             };
-            let is_shown = !is_suppressed(&row, suppressions, &paths);
-            cut(&mut row.frames, depth, all_frames);
-            is_shown.then_some(row.frames)
+            is_suppressed(&row, suppressions, &paths)
         };
-        let growing = growing.filter_map(|growing| {
-            let frames = shown(growing.frames)?;
-            Some(Growing { frames, ..growing })
+        let mut growing = growing::growing(process, &mut symbols, &names);
+        // By whole stack traces: those of `growing` end where its call sites differ.
+        growing.retain(|growing| {
+            let mut stacks = growing.stacks.iter();
+            !stacks.all(|stack| is_hidden(symbols.frames(stack, all_frames)))
         });
-        let growing = growing.collect();
+        for growing in &mut growing {
+            cut(&mut growing.frames, depth, all_frames);
+        }
         let refused = process.refused.iter().filter_map(|refused| {
-            let frames = shown(symbols.frames(refused.origin.stack, all_frames))?;
-            Some(RefusedRow { refused, frames })
+            let mut frames = symbols.frames(refused.origin.stack, all_frames);
+            let is_shown = !is_hidden(frames.clone());
+            cut(&mut frames, depth, all_frames);
+            is_shown.then_some(RefusedRow { refused, frames })
         });
         let refused = refused.collect();
         let peak = tables::peak(process, &names);

@@ -19,7 +19,8 @@ pub(super) fn key_of(frame: &Frame) -> FrameKey {
 /// library that asked for memory.
 #[derive(Debug, Default)]
 pub(super) struct SiteNames {
-    by_stack: HashMap<&'static [usize], Frame>,
+    /// Each frame, and its place among those of the program.
+    by_stack: HashMap<&'static [usize], (usize, Frame)>,
 }
 
 impl SiteNames {
@@ -45,7 +46,7 @@ impl SiteNames {
         let named = stacks.into_iter().enumerate().filter_map(|(index, stack)| {
             let user = users[index].get(names[index]).copied();
             let frame = user.or_else(|| frames[index].get(origin(&frames[index])?))?;
-            Some((stack, frame.clone()))
+            Some((stack, (names[index], frame.clone())))
         });
         Self {
             by_stack: named.collect(),
@@ -54,6 +55,11 @@ impl SiteNames {
 
     /// The frame that a call site is named after, where it has any.
     pub(super) fn of(&self, stack: &[usize]) -> Option<&Frame> {
-        self.by_stack.get(stack)
+        self.by_stack.get(stack).map(|(_, frame)| frame)
+    }
+
+    /// The place of that frame among those of the program, from the innermost on; 0 where it is none of them.
+    pub(super) fn place(&self, stack: &[usize]) -> usize {
+        self.by_stack.get(stack).map_or(0, |(place, _)| *place)
     }
 }

@@ -2,16 +2,17 @@
 
 use std::fmt::Write;
 
-use cuguard_registry::{Amount, Fate, Group, Origin};
+use cuguard_registry::{Amount, Fate, Group};
 
 use super::growing::Growing;
 pub(super) use super::page::Options;
 use super::page::{FEW, Page, Tone};
-use super::prepare::{FATES, Prepared, of};
+use super::prepare::{FATES, Prepared, is_destroyed_memory, of};
 use super::process::{DUMP, Refused};
 use crate::phrase::{count, list, list_some, printable, short_command, streams};
 use crate::rows::Row;
 use crate::size::ByteSize;
+use crate::symbols::Frame;
 use crate::words::{LISTED, age, amount_of, description, in_columns, some, sum};
 
 /// How many suppressions that matched nothing are listed.
@@ -191,8 +192,8 @@ impl Page<'_, '_> {
             return;
         }
         let mut rows = Vec::new();
-        let mut add = |word: &str, what: String, origin: Origin, all: usize| {
-            let (name, location) = match prepared.names.of(origin.stack) {
+        let mut add = |word: &str, what: String, named: Option<&Frame>, all: usize| {
+            let (name, location) = match named {
                 Some(frame) => self.frame(frame),
                 None => ("an unknown call site".to_owned(), String::new()),
             };
@@ -208,18 +209,20 @@ impl Page<'_, '_> {
         if let Some(row) = refused.first() {
             let size = row.refused.largest.map(|bytes| ByteSize(bytes).to_string());
             let what = size.unwrap_or_else(|| "memory".to_owned());
-            add("refused", what, row.refused.origin, refused.len());
+            let named = prepared.names.of(row.refused.origin.stack);
+            add("refused", what, named, refused.len());
         }
         if let Some(row) = lost.first() {
             let what = match row.group.kind.is_memory() {
                 true => in_allocations(row.group.amount),
                 false => what(&row.group),
             };
-            add("lost", what, row.group.origin, lost.len());
+            let named = prepared.names.of(row.group.origin.stack);
+            add("lost", what, named, lost.len());
         }
         if let Some(row) = growing.first() {
             let what = in_allocations(Amount::new(row.rise.blocks, row.bytes()));
-            add("growing", what, row.origin, growing.len());
+            add("growing", what, row.named.as_ref(), growing.len());
         }
         let title = self.paint(Tone::Strong, "where to look:");
         self.line("");
@@ -267,17 +270,17 @@ impl Page<'_, '_> {
 
     fn fate(&mut self, fate: Fate) {
         let rows = of(self.rows, fate);
-        let is_finding = match fate {
-            Fate::Lost | Fate::FreedLate => true,
-            Fate::Unclassified => !is_unsearched(self.prepared),
-            Fate::DestroyedWithContext => self.prepared.destroyed_memory().count != 0,
-            Fate::Reachable => false,
-        };
         let is_in_tables = fate != Fate::DestroyedWithContext;
-        let shown = match is_finding || self.is_listed(fate) {
-            true => self.max(),
-            false if is_in_tables => 0,
-            false => FEW,
+        let shown = match fate {
+            _ if self.is_listed(fate) => self.max(),
+            Fate::Lost | Fate::FreedLate => self.max(),
+            Fate::Unclassified if !is_unsearched(self.prepared) => self.max(),
+            // Memory comes first. Handles that ended with their context are no finding.
+            Fate::DestroyedWithContext => {
+                let memory = rows.iter().filter(|row| is_destroyed_memory(row));
+                self.max().min(memory.count() + FEW)
+            }
+            Fate::Unclassified | Fate::Reachable => 0,
         };
         for row in rows.iter().take(shown) {
             self.line("");

@@ -94,8 +94,8 @@ impl<'b> Builder<'b> {
         self.run.command = text(report, "command").to_owned();
         let now = nanoseconds(report, "seconds");
         for value in items(report, "groups") {
-            // Freed when the process ended, and nothing says since when.
-            if !["destroyed_with_context", "freed_late"].contains(&text(value, "fate")) {
+            // Freed by the program, though late.
+            if text(value, "fate") != "freed_late" {
                 let site = self.site(value);
                 self.add(&Group {
                     value,
@@ -198,6 +198,8 @@ impl<'b> Builder<'b> {
             self.shortened += 1;
         }
         let addresses = items(value, "addresses");
+        // When the context ended is not in the report: its end is that of the report.
+        let leaked = text(value, "fate") == "destroyed_with_context";
         for index in 0..shown {
             let share = bytes / shown;
             let rest = if index == 0 { bytes % shown } else { 0 };
@@ -206,7 +208,7 @@ impl<'b> Builder<'b> {
             let address = addresses.get(index as usize);
             self.run.allocations.push(Allocation {
                 start: oldest + between as u64,
-                end: FOREVER,
+                end: if leaked { group.now } else { FOREVER },
                 address: address.map_or(0, hexadecimal),
                 bytes: share + rest,
                 stream,
@@ -215,7 +217,7 @@ impl<'b> Builder<'b> {
                 label,
                 context: group.context,
                 kind,
-                leaked: false,
+                leaked,
                 fate: match text(value, "fate") {
                     "lost" => Fate::Lost,
                     "reachable" => Fate::Reachable,

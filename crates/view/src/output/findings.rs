@@ -15,7 +15,7 @@ use crate::group::group;
 use crate::growth::{GrowingSite, growing_sites};
 use crate::look::{Frames, Look};
 use crate::moment::{At, at_time};
-use crate::run::{Allocation, CallSite, FOREVER, Fate, Frame, MarkKind, Run};
+use crate::run::{Allocation, FOREVER, Fate, Frame, MarkKind, Run};
 use crate::stack_text::stack;
 use crate::summary::Overview;
 use crate::words::{duration, kind, some};
@@ -73,6 +73,7 @@ impl<'r> Findings<'r> {
         }
         if parts.is_empty() {
             parts.push(match overview.allocated.count {
+                0 if run.is_report => "the leak report lists nothing".to_owned(),
                 0 => "nothing was allocated".to_owned(),
                 _ => "everything was freed".to_owned(),
             });
@@ -108,8 +109,7 @@ impl<'r> Findings<'r> {
                 count(growing.blocks, "allocation"),
                 duration(growing.end.saturating_sub(growing.begin)),
             );
-            let site = self.run.sites.get(growing.site as usize);
-            stack(page, site.unwrap_or(&CallSite::default()), self.frames);
+            stack(page, &growing.call_site, self.frames);
         }
         self.not_shown(page, self.growing.len(), most, "that grow");
         let is_unknown = |one: &Allocation| one.end == FOREVER && one.fate == Fate::Unknown;

@@ -167,7 +167,7 @@ fn growing(run: &Run, frames: Frames) -> Value {
             "to_bytes": site.to,
             "begin_seconds": seconds(site.begin),
             "end_seconds": seconds(site.end),
-            "stack": site_stack(run, site.site, frames),
+            "stack": stack(&site.call_site, frames),
         })
     });
     sites.collect()

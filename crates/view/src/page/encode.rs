@@ -19,7 +19,7 @@ use super::column::{Columns, pack};
 use super::head::{self, Head};
 use super::order::{NEVER, Order};
 use super::thin::{self, Kept};
-use crate::{Allocation, Fate, Run};
+use crate::{Allocation, Fate, Run, growing_sites};
 
 /// Beyond so many events, times are rounded to microseconds.
 const EXACT_EVENTS: usize = 200_000;
@@ -73,7 +73,10 @@ pub(super) fn blob(
         .min(12);
 
     let mut columns = Columns::default();
-    let frames = head::frames(&run.sites, &mut columns);
+    let growing = growing_sites(run);
+    let common = growing.iter().map(|growing| &growing.call_site);
+    let sites: Vec<_> = run.sites.iter().chain(common).collect();
+    let frames = head::frames(&sites, &mut columns);
     columns.extend_deltas(order.events.iter().map(|event| event.time / tick));
     columns.extend_deltas(
         chosen
@@ -127,10 +130,10 @@ pub(super) fn blob(
         names: &run.names,
         streams: streams.names,
         frames,
-        types: run.sites.iter().map(|site| &*site.type_name).collect(),
-        named: run.naming_frames(),
+        types: sites.iter().map(|site| &*site.type_name).collect(),
+        named: head::named(run, &growing),
         marks,
-        growth: head::growth(run),
+        growth: head::growth(run, &growing),
         opens,
         problems: &run.problems,
         caveats: run.caveats(),

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::column::{Columns, MAX_SAFE};
 use super::thin::LeftOut;
-use crate::{CallSite, Frame, MarkKind, Run, growing_sites};
+use crate::{CallSite, Frame, GrowingSite, MarkKind, Run};
 
 /// The head of a run's blob, as JSON.
 #[derive(Serialize)]
@@ -63,6 +63,8 @@ pub(super) struct Head<'a> {
 #[derive(Serialize)]
 pub(super) struct HeadGrowth {
     site: u32,
+    /// The call site that is shown: it has the frames in common alone.
+    shown: usize,
     blocks: u64,
     grown: u64,
     bytes: u64,
@@ -71,11 +73,12 @@ pub(super) struct HeadGrowth {
     curve: Vec<u64>,
 }
 
-/// The call sites that grow, those that grew most first.
-pub(super) fn growth(run: &Run) -> Vec<HeadGrowth> {
-    let sites = growing_sites(run).into_iter();
-    let sites = sites.map(|site| HeadGrowth {
+/// The call sites that grow. Those that are shown of them are behind the call sites of the run.
+pub(super) fn growth(run: &Run, growing: &[GrowingSite]) -> Vec<HeadGrowth> {
+    let sites = (run.sites.len()..).zip(growing);
+    let sites = sites.map(|(shown, site)| HeadGrowth {
         site: site.site,
+        shown,
         blocks: site.blocks,
         grown: site.to.saturating_sub(site.from).min(MAX_SAFE),
         bytes: site.to.min(MAX_SAFE),
@@ -88,6 +91,19 @@ pub(super) fn growth(run: &Run) -> Vec<HeadGrowth> {
             .collect(),
     });
     sites.collect()
+}
+
+/// For each call site, and those of `growing`, the index of the frame that it is named after.
+pub(super) fn named(run: &Run, growing: &[GrowingSite]) -> Vec<Option<usize>> {
+    let mut named = run.naming_frames();
+    let of_growing = growing.iter().map(|growing| {
+        let last = growing.call_site.frames.len().checked_sub(1)?;
+        let of_site = named.get(growing.site as usize).copied()??;
+        Some(of_site.min(last))
+    });
+    let of_growing: Vec<_> = of_growing.collect();
+    named.extend(of_growing);
+    named
 }
 
 /// A mark, at a position of the events that are kept.
@@ -152,7 +168,7 @@ pub(super) fn marks(run: &Run, position: impl Fn(u64) -> i64) -> Vec<HeadMark<'_
 
 /// Frames, each once, and the column of call sites: for each the number of frames and their indices.
 pub(super) fn frames<'a>(
-    sites: &'a [CallSite],
+    sites: &[&'a CallSite],
     columns: &mut Columns,
 ) -> Vec<(&'a str, &'a str, u32, &'a str, bool)> {
     let mut indices: HashMap<&Frame, u64> = HashMap::new();

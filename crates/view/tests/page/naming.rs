@@ -96,3 +96,42 @@ fn the_page_looks_through_helpers() {
     );
     browser.assert_silent();
 }
+
+/// `one` and `other` call `grow`, and neither grows by itself: the page names neither.
+#[test]
+fn the_page_names_what_grows_together_after_the_frames_in_common() {
+    let Some(mut browser) = start("the_page_names_what_grows_together_after_the_frames_in_common")
+    else {
+        return;
+    };
+    let mut b = Builder::new("together");
+    let callers = ["one", "other"].map(|caller| {
+        let frames = [
+            "!grow|grow.c|3|app",
+            &format!("!{caller}|grow.c|5|app"),
+            "!main|grow.c|8|app",
+        ];
+        b.site("", &frames)
+    });
+    let work = b.site("", &["!work|grow.c|7|app", "!main|grow.c|8|app"]);
+    for round in 0..8 {
+        b.allocate(callers[round % 2], DEVICE, MIB, "");
+        for _ in 0..20 {
+            let temporary = b.allocate(work, DEVICE, 1024, "");
+            b.pass(100_000);
+            b.free(temporary);
+        }
+    }
+    browser.open(&html(&[b.finish()]));
+    let words = browser.text("document.getElementById('words').textContent");
+    let sentence = "grow (grow.c:3) grows: by 8 MiB in 8 allocations";
+    assert!(words.contains(sentence), "{words}");
+    browser.click("#leaks [data-value=growth]");
+    browser.click("#leaks .entry summary");
+    let entry = browser.text("document.querySelector('#leaks .entry').innerText");
+    assert!(
+        entry.contains("grow") && !entry.contains("main") && !entry.contains("other"),
+        "{entry}"
+    );
+    browser.assert_silent();
+}

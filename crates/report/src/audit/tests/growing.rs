@@ -61,3 +61,56 @@ fn what_is_lost_grows_also_where_it_was_allocated_at_once() {
     // Only what is lost.
     assert_eq!(growing(burst(), vec![lost(20)])[0].0, 20);
 }
+
+/// `load` and `train` allocate through `alloc`, from one function: none of them has enough by itself.
+fn through_a_helper() -> Process {
+    const ALLOC: usize = FOREIGN_FRAME | 100;
+    const RUN: usize = FOREIGN_FRAME | 101;
+    let half =
+        |stack: &'static [usize], odd| site(stack, 1 << 20, move |step| (step + odd) / 6 / 2);
+    let mut process = process();
+    process.history.sites = vec![
+        half(&[ALLOC, LOAD, RUN, MAIN], 0),
+        half(&[ALLOC, TRAIN, RUN, MAIN], 6),
+    ];
+    process
+}
+
+/// Neither caller is blamed: not in the summary, not in the annotation.
+#[test]
+fn call_sites_that_grow_together_are_named_after_what_they_have_in_common() {
+    let text = with("1,colour=never", &through_a_helper()).text;
+    let line = "  growing  5 MiB in 5 allocations  step  /nowhere/train.py:100\n";
+    assert!(text.contains(line), "{text}");
+    let stack = " over 24.0 s\n    step  /nowhere/train.py:100\n\n";
+    assert!(text.contains(stack), "{text}");
+    let github = with("github", &through_a_helper()).github;
+    let line = "::warning file=/nowhere/train.py,line=100,title=cuguard%3A growing by 5 MiB";
+    assert!(github.contains(line), "{github}");
+}
+
+/// Suppressions match the stack traces, also what is not shown of them.
+#[test]
+fn growth_is_suppressed_by_whole_stack_traces() {
+    let growing = |patterns: &str| {
+        let name = format!("cuguard-growing-{}", std::process::id());
+        let file = std::env::temp_dir().join(name);
+        std::fs::write(&file, patterns).unwrap();
+        let words = format!("1,suppress={}", file.display());
+        let report = with(&words, &through_a_helper());
+        std::fs::remove_file(&file).unwrap();
+        let growth: FailOn = "growth".parse().unwrap();
+        assert_eq!(report.fails(growth), report.growing != 0);
+        report.growing
+    };
+    for (patterns, expected) in [
+        ("leak:never\n", 1),
+        ("leak:<module>\n", 0),
+        ("leak:^step\n", 0),
+        // One of two stack traces.
+        ("leak:^load\n", 1),
+        ("leak:^load\nleak:^train\n", 0),
+    ] {
+        assert_eq!(growing(patterns), expected, "{patterns}");
+    }
+}

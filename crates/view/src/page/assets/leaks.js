@@ -87,7 +87,7 @@ class Leaks {
     return [
       el("p", { class: "muted" }, "Call sites whose blocks stay, round after round, until the end; by how much they grew."),
       this.list(shown, (growing) => this.entry({
-        site: growing.site, bytes: growing.grown, figure: `+${formatBytes(growing.grown)}`, note: `in ${plural(growing.blocks, "allocation")} over ${formatTime(growing.end - growing.begin)}`,
+        site: growing.shown, bytes: growing.grown, figure: `+${formatBytes(growing.grown)}`, note: `in ${plural(growing.blocks, "allocation")} over ${formatTime(growing.end - growing.begin)}`,
         more: `${formatBytes(growing.bytes)} at the end; the first allocation that stayed is of ${formatTime(growing.begin)}`,
         curve: growing.curve,
       })),

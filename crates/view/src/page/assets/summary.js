@@ -145,7 +145,7 @@ function words(run, facts) {
   }
   const [growing] = run.growth;
   if (growing) {
-    text.push(...siteWords(run, growing.site), ` grows: by ${formatBytes(growing.grown)} in ${plural(growing.blocks, "allocation")} over ${formatTime(growing.end - growing.begin)}`,
+    text.push(...siteWords(run, growing.shown), ` grows: by ${formatBytes(growing.grown)} in ${plural(growing.blocks, "allocation")} over ${formatTime(growing.end - growing.begin)}`,
       run.growth.length > 1 ? `, and ${plural(run.growth.length - 1, "other call site")} too. ` : ". ");
   }
   return text;
