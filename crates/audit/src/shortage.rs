@@ -51,7 +51,7 @@ pub(crate) fn pools() -> MutexGuard<'static, BTreeMap<u64, CUdevice>> {
 /// How many diagnoses of a call site are printed: a program that allocates as much as it can is refused all the time.
 const MAX_PRINTED: u32 = 3;
 
-/// How long after that a call site is not diagnosed again for the report.
+/// How long a diagnosis lasts that another one, which is not printed, would replace in the report.
 const DIAGNOSED_FOR: Duration = Duration::from_secs(10);
 
 /// How many call sites the diagnosis has.
@@ -91,7 +91,9 @@ pub(crate) fn refused(
         origin,
         ..Refused::default()
     };
-    let Some(is_printed) = note(hash, new) else {
+    // Freed something, perhaps, and tries again: it is the same request.
+    let is_retry = before == Some((hash, request));
+    let Some(is_printed) = note(hash, new, is_retry) else {
         return;
     };
     let diagnosing = DIAGNOSING.lock().unwrap_or_else(PoisonError::into_inner);
@@ -113,10 +115,10 @@ type Request = (&'static str, u64, Option<CUdevice>);
 /// Whether anything was refused.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// How much was allocated since, by all threads: the program goes on.
+/// How much memory was allocated since, by all threads: the program goes on.
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread has allocated something: what it is refused next is no retry.
+/// The calling thread has allocated memory: what it is refused next is no retry.
 #[inline]
 pub(crate) fn allocated() {
     if ANY.load(Relaxed) {
@@ -189,7 +191,7 @@ fn is_retry(hash: u64, first: u64, origin: Origin) -> bool {
 
 /// Counts a refused allocation. `None` if it is not diagnosed: the first of its call site is, and later ones if the program went on;
 /// otherwise whether the diagnosis is printed.
-fn note(hash: u64, new: Refused) -> Option<bool> {
+fn note(hash: u64, new: Refused, is_retry: bool) -> Option<bool> {
     let mut table = table();
     if table.site(hash).is_none() {
         table.sites.push(Site {
@@ -203,7 +205,7 @@ fn note(hash: u64, new: Refused) -> Option<bool> {
     site.refused.count = site.refused.count.saturating_add(1);
     site.refused.largest = site.refused.largest.max(new.bytes);
     let now = (Instant::now(), ALLOCATED.load(Relaxed));
-    let is_printed = site.printed < MAX_PRINTED;
+    let is_printed = site.printed < MAX_PRINTED && !is_retry;
     if let Some((then, allocated)) = site.diagnosed
         && (allocated == now.1 || !is_printed && now.0 - then < DIAGNOSED_FOR)
     {

@@ -150,7 +150,7 @@ const IN_BLOCKS: &[(&str, &str)] = &[
     ("lost node", "lost: only in a lost heap block of 24 B"),
     ("lost list", "lost: only in a lost heap block of 24 B"),
     (
-        "lost behind a word",
+        "lost behind tzname",
         "lost: only in a lost heap block of 24 B",
     ),
     ("lost ring", "lost: only in a lost heap block of 24 B"),
@@ -190,6 +190,10 @@ const IN_BLOCKS: &[(&str, &str)] = &[
     ),
     (
         "counted from one",
+        "reachable: global `numbers` in blocks → heap block of 408 B",
+    ),
+    (
+        "pairs counted from one",
         "reachable: global `numbers` in blocks → heap block of 408 B",
     ),
     (

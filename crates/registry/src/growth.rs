@@ -1,7 +1,7 @@
 //! Whether a call site grows. This file has the only definition; the auditor, the out-of-memory diagnosis, recordings and
 //! `assert_no_growth!` call it.
 //!
-//! A run is a sequence of *steps*, which are numbers of operations and not of seconds: allocations, frees, kernel launches. The
+//! A run is a sequence of *steps*, which are numbers of operations and not of seconds: allocations, frees, launches. The
 //! *floor* of a call site after a step is the least number of its blocks that are live from then to the end. What is freed again
 //! never raises the floor, nor does a cache that is full: each entry replaces another. Where the floor rises, blocks *stay*.
 //!
@@ -38,7 +38,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 pub struct Steps {
     /// When each step ended, since the start of the process.
     pub times: Vec<Duration>,
-    /// How many operations the program had done: allocations, frees, kernel launches.
+    /// How many operations the program had done: allocations, frees, launches of kernels and graphs.
     pub work: Vec<u64>,
     /// How many blocks of all call sites were live; empty where that is unknown.
     pub live: Vec<u64>,

@@ -18,6 +18,8 @@ const SITES: usize = 4096;
 pub struct GrowingSite {
     /// The one that grew most, an index of [`Run::sites`].
     pub site: u32,
+    /// All of them, ascending.
+    pub sites: Vec<u32>,
     /// Its stack trace, as far as all of them have it in common: no caller grows by itself. They are named after it.
     pub call_site: CallSite,
     /// How many blocks stayed.
@@ -98,8 +100,11 @@ pub fn growing_sites(run: &Run) -> Vec<GrowingSite> {
                 .get(step)
                 .map_or(0, |time| time.as_nanos() as u64)
         };
+        let mut all: Vec<_> = found.sites.iter().map(|site| sites[*site].0).collect();
+        all.sort_unstable();
         GrowingSite {
             site,
+            sites: all,
             call_site: whole.unwrap_or_default().innermost(found.common),
             blocks: found.rise.blocks,
             from: match found.rise.only_lost {

@@ -126,7 +126,9 @@ impl Call {
         if address != 0 {
             let context = if new.is_owned { contexts::current() } else { 0 };
             state::insert(new.kind, address, new.bytes, new.stream, context);
-            shortage::allocated();
+            if new.kind.is_memory() {
+                shortage::allocated();
+            }
         }
         result
     }

@@ -113,18 +113,21 @@ impl Blocks {
             return;
         }
         let block = self.find(address);
-        let before = self.find(address.wrapping_sub(HEADER));
-        let before = before.filter(|before| block != Some(*before));
-        if let Some(before) = before {
-            found(before);
-            // Of the next it is the header, but of this a part that the program uses.
-            if self.addresses(before).contains(&address) {
-                return;
-            }
-        }
         if let Some(block) = block {
             found(block);
         }
+        let before = self.find(address.wrapping_sub(HEADER));
+        if before != block
+            && let Some(before) = before
+        {
+            found(before);
+        }
+    }
+
+    /// The block that an address is inside of: neither in front of it nor behind.
+    pub(super) fn inside(&self, address: u64) -> Option<u32> {
+        let block = self.containing(address)?;
+        self.addresses(block).contains(&address).then_some(block)
     }
 
     fn heap(&self, address: u64) -> Option<usize> {
@@ -202,15 +205,26 @@ mod tests {
             blocks.led_to(address, |block| found.push(block));
             found
         };
-        assert_eq!(led_to(0x1_0028), [0, 1]);
+        assert_eq!(led_to(0x1_0028), [1, 0]);
         // The last word of the first block, in the header of the second.
-        assert_eq!(led_to(0x1_0020), [0]);
+        assert_eq!(led_to(0x1_0020), [1, 0]);
         assert_eq!(led_to(0x1_0030), [1]);
         assert_eq!(led_to(0x1_0068), [1]);
         assert_eq!(led_to(0x1_0008), [0]);
         // That of the next mapping.
         assert_eq!(led_to(0x4_2000), []);
         assert_eq!(led_to(8), []);
+        for (address, expected) in [
+            (0x1_0008, None),
+            (0x1_0010, Some(0)),
+            (0x1_0020, Some(0)),
+            (0x1_0027, Some(0)),
+            (0x1_0028, None),
+            (0x1_0030, Some(1)),
+            (0x4_2000, None),
+        ] {
+            assert_eq!(blocks.inside(address), expected, "{address:#x}");
+        }
     }
 
     #[test]

@@ -100,13 +100,17 @@ impl<'a> Reach<'a> {
 
     /// A value at a place that the program can reach.
     pub(super) fn root(&self, value: u64, spot: Spot) {
-        self.blocks.led_to(value, |block| {
-            self.by[block as usize].fetch_min(spot.word(), Ordering::Relaxed);
-        });
+        self.blocks
+            .led_to(value, |block| self.is_led_to(block, spot));
     }
 
-    /// The values in a part of memory that the program can reach.
-    pub(super) fn roots(&self, reader: &Reader<'_>, part: &Part, rank: Rank) {
+    fn is_led_to(&self, block: u32, spot: Spot) {
+        self.by[block as usize].fetch_min(spot.word(), Ordering::Relaxed);
+    }
+
+    /// The values in a part of memory that the program can reach. `exact`: in variables of the C library, which point into blocks and
+    /// never in front of them or behind. (`tzname` has the last word of a block, which is in the header of the next.)
+    pub(super) fn roots(&self, reader: &Reader<'_>, part: &Part, rank: Rank, exact: bool) {
         // The first test of a word.
         let Some((low, span)) = self.bounds() else {
             return;
@@ -115,7 +119,13 @@ impl<'a> Reach<'a> {
             for (index, word) in words.iter().enumerate() {
                 let spot = || Spot::new(rank, start + 8 * index as u64);
                 if word.wrapping_sub(low) < span {
-                    self.root(*word, spot());
+                    match exact {
+                        true => {
+                            let block = self.blocks.inside(*word);
+                            block.into_iter().for_each(|it| self.is_led_to(it, spot()));
+                        }
+                        false => self.root(*word, spot()),
+                    }
                 } else if let Some(python) = self.python
                     && let Some(value) = Python::digits(*word)
                     && value.wrapping_sub(low) < span

@@ -176,7 +176,8 @@ impl Search<'_> {
         }
         let complete = self.crew.run(roots.len(), &|root| {
             let (part, rank) = &roots[root];
-            reach.roots(self.reader, part, *rank);
+            let exact = self.survey.is_c_library(part.addresses.start);
+            reach.roots(self.reader, part, *rank, exact);
         });
         let complete = complete && reach.follow(self.reader);
         (complete && !self.reader.is_over()).then_some(reach)

@@ -316,6 +316,13 @@ impl Survey {
         heap::range().contains(&(address as usize)) || variables.any(|data| data.contains(&address))
     }
 
+    /// Whether an address is in a variable of the C library or the dynamic linker.
+    pub(super) fn is_c_library(&self, address: u64) -> bool {
+        let modules = self.modules.iter();
+        let mut modules = modules.filter(|module| module.is_libc() || module.is_linker());
+        modules.any(|module| module.data.iter().any(|data| data.contains(&address)))
+    }
+
     /// The parts of the search, those first whose places say most.
     pub(super) fn items(&self, holes: &[Range<u64>]) -> Vec<Item> {
         let mut items = Vec::new();

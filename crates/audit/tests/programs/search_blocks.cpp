@@ -5,9 +5,11 @@ int cuLaunchHostFunc(void *, void (*)(void *), void *);
 int cuStreamCreate(void **, unsigned);
 int cuStreamSynchronize(void *);
 }
+#include <dlfcn.h>
 #include <pthread.h>
 #include <semaphore.h>
 #include <sys/mman.h>
+#include <time.h>
 
 struct Node {
     Node *next, *other;
@@ -93,19 +95,23 @@ static APART void both(uint64_t masked)
     head = list(1, masked);
 }
 
-/* Lost, directly behind a block of which a global has the last word: that is in the header of what is lost. */
-static APART void lose_behind(uint64_t masked)
+/* Lost, directly behind the block of which `tzname` has the last word: that is in the header of what is lost. */
+static APART void lose_behind_tzname(uint64_t masked)
 {
-    for (;;) {
-        volatile uint64_t *front = (uint64_t *)malloc(24);
+    /* A program that names it has a copy. */
+    char **names = (char **)dlsym(RTLD_DEFAULT, "tzname");
+    for (char letter = 'A'; letter <= 'Z'; letter++) {
+        char name[] = {'A', 'A', letter, '0', 0};
+        setenv("TZ", name, 1);
+        tzset();
         Node *volatile lost = list(1, masked);
-        if ((char *)lost - (char *)front == 32) {
-            numbers = front + 2;
+        if (names && (char *)lost - names[0] == 16) {
             lost = NULL;
             return;
         }
         put(&lost->memory, 0);
     }
+    exit(6);
 }
 
 static void *wait_with(void *argument)
@@ -174,8 +180,8 @@ int main(int count, char **arguments)
         lose_list(1, masked);
     else if (is("lost list"))
         lose_list(1000, masked);
-    else if (is("lost behind a word"))
-        lose_behind(masked);
+    else if (is("lost behind tzname"))
+        lose_behind_tzname(masked);
     else if (is("lost ring"))
         lose_ring(masked);
     else if (is("lost table"))
@@ -212,6 +218,11 @@ int main(int count, char **arguments)
         numbers = (uint64_t *)malloc(400);
         put(&numbers[3], masked);
         numbers -= 1;
+    } else if (is("pairs counted from one")) {
+        table = (Node **)malloc(5000);
+        numbers = (uint64_t *)malloc(400);
+        put(&numbers[3], masked);
+        numbers -= 2;
     } else if (is("tagged"))
         edge = (char *)list(1, masked) + 3;
     else if (is("stack"))

@@ -94,8 +94,10 @@ impl<'a> Prepared<'a> {
         let mut growing = growing::growing(process, &mut symbols, &names);
         // By whole stack traces: those of `growing` end where its call sites differ.
         growing.retain(|growing| {
-            let mut stacks = growing.stacks.iter();
-            !stacks.all(|stack| is_hidden(symbols.frames(stack, all_frames)))
+            let stacks = growing.stacks.iter();
+            // Each is looked at: a suppression that matches none is named.
+            let shown = stacks.filter(|stack| !is_hidden(symbols.frames(stack, all_frames)));
+            shown.count() != 0
         });
         for growing in &mut growing {
             cut(&mut growing.frames, depth, all_frames);

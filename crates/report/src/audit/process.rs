@@ -67,7 +67,7 @@ pub struct Refused {
     pub count: u64,
     /// The call site.
     pub origin: Origin,
-    /// Why one was refused, the last that was diagnosed, as it was printed then: lines of text.
+    /// Why one was refused, the last that was diagnosed: lines of text, as they are printed for the first ones.
     pub diagnosis: String,
 }
 

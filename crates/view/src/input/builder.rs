@@ -198,8 +198,12 @@ impl<'b> Builder<'b> {
             self.shortened += 1;
         }
         let addresses = items(value, "addresses");
-        // When the context ended is not in the report: its end is that of the report.
+        // When the context ended is not in the report: for readers, after all that it lists was there.
         let leaked = text(value, "fate") == "destroyed_with_context";
+        let ended = group.now.saturating_add(1);
+        if leaked {
+            self.run.end = self.run.end.max(ended);
+        }
         for index in 0..shown {
             let share = bytes / shown;
             let rest = if index == 0 { bytes % shown } else { 0 };
@@ -208,7 +212,7 @@ impl<'b> Builder<'b> {
             let address = addresses.get(index as usize);
             self.run.allocations.push(Allocation {
                 start: oldest + between as u64,
-                end: if leaked { group.now } else { FOREVER },
+                end: if leaked { ended } else { FOREVER },
                 address: address.map_or(0, hexadecimal),
                 bytes: share + rest,
                 stream,

@@ -62,7 +62,7 @@ pub(super) struct Head<'a> {
 /// A call site that grows.
 #[derive(Serialize)]
 pub(super) struct HeadGrowth {
-    site: u32,
+    sites: Vec<u32>,
     /// The call site that is shown: it has the frames in common alone.
     shown: usize,
     blocks: u64,
@@ -77,7 +77,7 @@ pub(super) struct HeadGrowth {
 pub(super) fn growth(run: &Run, growing: &[GrowingSite]) -> Vec<HeadGrowth> {
     let sites = (run.sites.len()..).zip(growing);
     let sites = sites.map(|(shown, site)| HeadGrowth {
-        site: site.site,
+        sites: site.sites.clone(),
         shown,
         blocks: site.blocks,
         grown: site.to.saturating_sub(site.from).min(MAX_SAFE),

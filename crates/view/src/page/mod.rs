@@ -82,14 +82,16 @@ pub fn write(runs: &[Run], out: &mut dyn Write, options: &Options) -> io::Result
     template::write(&overviews, &blobs, out)
 }
 
-/// When a run opens; none for the peak, which the page computes. A leak report has none: it opens at its end.
+/// When a run opens; none for the peak, which the page computes. A leak report has none: it opens at its end, or before what ended with
+/// its context did.
 fn opening_time(run: &Run, at: At) -> io::Result<Option<u64>> {
     if at == At::Peak && !run.is_report {
         return Ok(None);
     }
     let moment = crate::moment(run, at);
     let moment = moment.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    Ok(Some(moment.time))
+    let ended = u64::from(run.is_report && moment.ended_unfreed().count != 0);
+    Ok(Some(moment.time - ended))
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Call sites behind an allocation helper: the page, JSON and text name them after who called it.
 
-use cuguard_view::{At, By, Fate, Look, Memory, Overview, Run, json, text, timeline};
+use cuguard_view::{At, By, Fate, Look, Memory, Overview, Run, json, read_reports, text, timeline};
 
 use super::support::browser::start;
 use super::support::builder::{Builder, DEVICE, MIB};
-use super::support::shown::html;
+use super::support::shown::{html, moment};
 
 /// All memory comes from `checked_alloc`, called by `tensor_new`: `load` keeps 16 MiB, `forward` one block in each of its rounds,
 /// `forget` loses one.
@@ -133,5 +133,53 @@ fn the_page_names_what_grows_together_after_the_frames_in_common() {
         entry.contains("grow") && !entry.contains("main") && !entry.contains("other"),
         "{entry}"
     );
+    browser.assert_silent();
+}
+
+/// The first allocation takes another path through a library than the others, from the same line of the program.
+#[test]
+fn the_page_lists_what_grows_by_several_paths_through_a_library() {
+    let Some(mut browser) = start("the_page_lists_what_grows_by_several_paths_through_a_library")
+    else {
+        return;
+    };
+    let mut b = Builder::new("paths");
+    let paths = ["first", "then"].map(|path| {
+        let frames = [
+            &format!("{path}|rt.c|9|libcudart.so.13"),
+            "!keep|keep.c|3|app",
+            "!main|keep.c|8|app",
+        ];
+        b.site("", &frames)
+    });
+    let work = b.site("", &["!work|keep.c|7|app", "!main|keep.c|8|app"]);
+    for round in 0..30 {
+        b.allocate(paths[round.min(1)], DEVICE, MIB, "");
+        let temporary = b.allocate(work, DEVICE, 1024, "");
+        b.pass(100_000);
+        b.free(temporary);
+    }
+    browser.open(&html(&[b.finish()]));
+    browser.click("#leaks [data-value=growth]");
+    let shown = browser.text("document.querySelector('#leaks').innerText");
+    assert!(shown.contains("keep"), "{shown}");
+    assert!(!shown.contains("Nothing matches"), "{shown}");
+    browser.assert_silent();
+}
+
+/// What ended with its context is shown where the page of a leak report opens.
+#[test]
+fn the_page_of_a_leak_report_shows_what_ended_with_its_context() {
+    let name = "the_page_of_a_leak_report_shows_what_ended_with_its_context";
+    let Some(mut browser) = start(name) else {
+        return;
+    };
+    let report = r#"{"version":1,"tool":"cuguard-audit","process":7,"command":"./d","reason":"exit","seconds":2.5,"groups":[
+        {"fate":"destroyed_with_context","kind":"device","count":1,"bytes":12582912,"oldest_seconds":0.0,"youngest_seconds":0.0,"addresses":["0x7000"],"stack":[]}]}"#;
+    let report = report.replace('\n', "");
+    let runs = read_reports(report.as_bytes(), "d.json").expect("it is a report");
+    browser.open(&html(&runs));
+    let (_, bytes, count) = moment(&mut browser);
+    assert_eq!((bytes, count), (12 * MIB, 1));
     browser.assert_silent();
 }

@@ -101,6 +101,8 @@ fn growth_is_suppressed_by_whole_stack_traces() {
         std::fs::remove_file(&file).unwrap();
         let growth: FailOn = "growth".parse().unwrap();
         assert_eq!(report.fails(growth), report.growing != 0);
+        let is_unused = report.text.contains("matched nothing");
+        assert_eq!(is_unused, patterns.contains("never"), "{}", report.text);
         report.growing
     };
     for (patterns, expected) in [
@@ -109,6 +111,7 @@ fn growth_is_suppressed_by_whole_stack_traces() {
         ("leak:^step\n", 0),
         // One of two stack traces.
         ("leak:^load\n", 1),
+        ("leak:^train\n", 1),
         ("leak:^load\nleak:^train\n", 0),
     ] {
         assert_eq!(growing(patterns), expected, "{patterns}");

@@ -54,16 +54,11 @@ class Leaks {
     this.panel.replaceChildren(...(this.tab === "growth" ? this.growth() : this.leaks(this.tab === "lost")));
   }
 
-  matches(site, allocations) {
-    // Search is about what is shown: here, call sites of every kind of resource.
-    const { run, everything } = this.app;
-    return allocations ? allocations.some((i) => everything[i]) : run.callSite.some((other, i) => other === site && everything[i]);
-  }
-
   leaks(areLost) {
-    const { run, facts } = this.app;
+    const { run, facts, everything } = this.app;
     const all = areLost ? facts.leaks.lostGroups : facts.leaks.groups;
-    const groups = all.filter((group) => this.matches(group.key, group.allocations));
+    // Search is about what is shown: here, call sites of every kind of resource.
+    const groups = all.filter((group) => group.allocations.some((i) => everything[i]));
     if (!all.length) {
       return [facts.leaks.lost.length ? empty("Nothing else was alive", "All that was not freed is lost.")
         : empty(run.exited ? "Everything was freed" : "Nothing was alive at the end", "Every allocation that was recorded has a free.")];
@@ -80,8 +75,8 @@ class Leaks {
   }
 
   growth() {
-    const { run } = this.app;
-    const shown = run.growth.filter((growing) => this.matches(growing.site));
+    const { run, everything } = this.app;
+    const shown = run.growth.filter(({ sites }) => run.site.some((site, i) => sites.includes(site) && everything[i]));
     if (!run.growth.length) return [empty("No call site grows", "Nothing stays round after round: what is allocated is freed again, or was loaded once.")];
     if (!shown.length) return [empty("Nothing matches the search")];
     return [
