@@ -124,8 +124,10 @@ impl Blocks {
         }
     }
 
-    /// The block that an address is inside of: neither in front of it nor behind.
+    /// The block that an address is inside of: neither in front of it nor behind. Nor behind the heap, where the last block has
+    /// no tail.
     pub(super) fn inside(&self, address: u64) -> Option<u32> {
+        self.heap(address)?;
         let block = self.containing(address)?;
         self.addresses(block).contains(&address).then_some(block)
     }
