@@ -8,12 +8,14 @@ use std::sync::{Mutex, PoisonError};
 
 use cuguard_driver::result::{graph, memory, virtual_memory};
 use cuguard_driver::sys::CUresult;
+use cuguard_registry::{Key, Kind};
 use cuguard_report::oom::GRAPH_CHUNK;
 
 use super::allocate::{Failed, Refused};
 use super::context_state::ContextState;
 
-/// With so much more free memory than is missing, no launch was refused: with 5 MiB more it succeeded, with 3 MiB it failed.
+/// With so much more free memory than is missing, no launch was refused: with 5 MiB more it succeeded, with 3 MiB it failed, and
+/// so did the probe.
 const MARGIN: u64 = 8 << 20;
 
 /// Two checks at a time would take the memory from each other.
@@ -47,8 +49,15 @@ pub(crate) fn check(
     }
     let _one = PROBING.lock().unwrap_or_else(PoisonError::into_inner);
     match virtual_memory::create(missing as usize, device) {
-        // SAFETY: created just now, and mapped nowhere.
-        Ok(memory) => Ok(entered.check(unsafe { virtual_memory::release(memory) })?),
+        Ok(memory) => {
+            // SAFETY: created just now, and mapped nowhere.
+            let released = unsafe { virtual_memory::release(memory) };
+            if let Err(error) = released {
+                let key = Key::new(Kind::Physical, memory);
+                state.record_failed_free(key, missing, None, error);
+            }
+            Ok(entered.check(released)?)
+        }
         Err(error) if error.code == CUresult::OUT_OF_MEMORY => Err(Refused::NotLaunched.into()),
         // A device without virtual memory, for instance.
         Err(_) => Ok(()),

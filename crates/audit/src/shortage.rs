@@ -54,6 +54,9 @@ const MAX_PRINTED: u32 = 3;
 /// How long a diagnosis lasts that another one, which is not printed, would replace in the report.
 const DIAGNOSED_FOR: Duration = Duration::from_secs(10);
 
+/// A thread that asks again later than this after it was refused does not retry.
+const RETRIED_FOR: Duration = Duration::from_secs(10);
+
 /// How many call sites the diagnosis has.
 const MAX_SITES: usize = 32;
 
@@ -74,15 +77,27 @@ pub(crate) fn refused(
     (function, origin.stack).hash(&mut hasher);
     let hash = hasher.finish();
     ANY.store(true, Relaxed);
-    let request = (function, bytes, device);
-    let before = LAST.replace(Some((hash, request)));
-    let first_try = before.filter(|(before, of)| *before != hash && *of == request);
-    if first_try.is_some_and(|(first, _)| is_retry(hash, first, origin)) {
+    let now = Instant::now();
+    let last = Last {
+        hash,
+        function,
+        bytes,
+        device,
+        at: now,
+    };
+    let before = LAST.replace(Some(last));
+    let before = before.filter(|before| now - before.at < RETRIED_FOR);
+    if let Some(first) = before
+        && first.hash != hash
+        && (first.function, first.bytes, first.device) == (function, bytes, device)
+        && is_retry(hash, first.hash, origin)
+    {
         // It may be tried once more.
-        LAST.set(first_try);
+        LAST.set(Some(Last { at: now, ..first }));
         return;
     }
     let recorded = record_out_of_memory(bytes, || trace, contexts::current());
+    let bytes_asked_for = bytes;
     let bytes = (bytes != 0).then_some(bytes);
     let new = Refused {
         function: function.to_owned(),
@@ -91,8 +106,10 @@ pub(crate) fn refused(
         origin,
         ..Refused::default()
     };
-    // Freed something, perhaps, and tries again: it is the same request.
-    let is_retry = before == Some((hash, request));
+    // Freed something, perhaps, and tries again, with less perhaps: it is the same request.
+    let is_retry = before.is_some_and(|before| {
+        before.hash == hash && before.device == device && bytes_asked_for <= before.bytes
+    });
     let Some(is_printed) = note(hash, new, is_retry) else {
         return;
     };
@@ -107,21 +124,44 @@ pub(crate) fn refused(
     if let Some(one) = table().find(hash) {
         one.diagnosis = text;
     }
+    // The program has not run since it was refused.
+    LAST.set(Some(Last {
+        at: Instant::now(),
+        ..last
+    }));
 }
 
-/// What is the same in a retry: the function, the bytes, and the device that the call names.
-type Request = (&'static str, u64, Option<CUdevice>);
+/// An allocation that was refused.
+#[derive(Clone, Copy)]
+struct Last {
+    /// Of its call site.
+    hash: u64,
+    function: &'static str,
+    bytes: u64,
+    /// The device that the call names.
+    device: Option<CUdevice>,
+    at: Instant,
+}
 
 /// Whether anything was refused.
 static ANY: AtomicBool = AtomicBool::new(false);
 
-/// How much memory was allocated since, by all threads: the program goes on.
+/// How often memory was allocated since, by all threads: the program goes on.
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread has allocated memory: what it is refused next is no retry.
+/// The calling thread has allocated memory, or created a resource by this function: what it is refused next is no retry.
 #[inline]
-pub(crate) fn allocated() {
+pub(crate) fn created(function: &'static str, kind: Kind) {
     if ANY.load(Relaxed) {
+        goes_on(function, kind);
+    }
+}
+
+#[cold]
+fn goes_on(function: &'static str, kind: Kind) {
+    // Other resources may be created between two tries: an event, to wait for.
+    let was_refused = || LAST.get().is_some_and(|last| last.function == function);
+    if kind.is_memory() || was_refused() {
         ALLOCATED.fetch_add(1, Relaxed);
         LAST.set(None);
     }
@@ -129,7 +169,7 @@ pub(crate) fn allocated() {
 
 thread_local! {
     /// What the thread was refused last, and where.
-    static LAST: Cell<Option<(u64, Request)>> = const { Cell::new(None) };
+    static LAST: Cell<Option<Last>> = const { Cell::new(None) };
 }
 
 struct Site {

@@ -95,3 +95,68 @@ fn what_other_threads_allocate_is_going_on() {
         assert_eq!(printed, diagnoses, "{what}: {stderr}");
     }
 }
+
+/// Runs a list of steps: `l` loads a module with a variable of 768 MiB, `u` unloads the one that was loaded last, `0` and `1` launch a
+/// graph that allocates as much, `f` frees what was launched last.
+const STEPS: &str = r#"
+#include <stdlib.h>
+extern int cuInit(unsigned);
+extern int cuCtxCreate_v2(void **, unsigned, int);
+extern int cuMemFree_v2(unsigned long long);
+extern int cuMemAllocAsync(unsigned long long *, size_t, void *);
+extern int cuStreamCreate(void **, unsigned);
+extern int cuStreamBeginCapture_v2(void *, int);
+extern int cuStreamEndCapture(void *, void **);
+extern int cuGraphInstantiateWithFlags(void **, void *, unsigned long long);
+extern int cuGraphLaunch(void *, void *);
+extern int cuModuleLoadData(void **, const void *);
+extern int cuModuleUnload(void *);
+static void *context, *stream, *module, *execs[2];
+static unsigned long long memory[2], launched;
+static const char text[] = ".version 6.4\n.target sm_52\n.address_size 64\n.global .align 4 .b8 big[805306368];\n";
+int main(int argc, char **argv) {
+    if (cuInit(0) || cuCtxCreate_v2(&context, 0, 0) || cuStreamCreate(&stream, 1)) return 7;
+    for (int i = 0; i < 2; i++) {
+        void *graph;
+        if (cuStreamBeginCapture_v2(stream, 2) || cuMemAllocAsync(&memory[i], 805306368, stream)
+            || cuStreamEndCapture(stream, &graph) || cuGraphInstantiateWithFlags(&execs[i], graph, 0)) return 8;
+    }
+    for (const char *step = argv[1]; *step; step++) {
+        if (*step == 'u' && cuModuleUnload(module)) return 9;
+        if (*step == 'f' && cuMemFree_v2(launched)) return 10;
+        if (*step == 'l') cuModuleLoadData(&module, text);
+        if (*step == '0' || *step == '1')
+            if (!cuGraphLaunch(execs[*step - '0'], stream)) launched = memory[*step - '0'];
+    }
+    return 0;
+}"#;
+
+#[test]
+fn a_load_or_a_launch_that_succeeds_is_going_on() {
+    let driver = simulated_driver_folder();
+    let linked = ["-Wl,--no-as-needed", "-l:libcuda.so.1"];
+    let Some(program) = compile(&driver, "steps", STEPS, &linked) else {
+        return;
+    };
+    for (steps, diagnoses) in [
+        ("ll", 1),
+        ("lll", 1),
+        ("llul", 1),
+        ("llull", 2),
+        ("01", 1),
+        ("011", 1),
+        ("01f1", 1),
+        ("01f10", 2),
+    ] {
+        let output = audited(&program, &driver)
+            .arg(steps)
+            .env("LEAK_REPORT", "1")
+            .env("CUGUARD_SIM", "memory=1GiB")
+            .output()
+            .expect("the program can be started");
+        assert_success(&output);
+        let stderr = text(&output.stderr);
+        let printed = stderr.matches("\nwhy: ").count();
+        assert_eq!(printed, diagnoses, "{steps}: {stderr}");
+    }
+}

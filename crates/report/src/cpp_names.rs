@@ -6,8 +6,9 @@ pub(crate) const ANONYMOUS: &str = "(anonymous namespace)";
 /// The folder of the headers of libstdc++ and libc++, in a folder of includes. Below is a folder for each version, or `v1` of libc++.
 const HEADERS: &str = "/c++/";
 
-/// Where GCC itself is installed. Some distributions have its headers there, in a folder without a version.
-const COMPILER: &str = "/lib/gcc/";
+/// Where GCC itself is installed, and the folders of the sources of libstdc++ and libc++. Some distributions have the headers of GCC in
+/// a folder without a version; programs may bring the sources of a library of their own.
+const SOURCES_OF_LIBRARIES: [&str; 4] = ["/lib/gcc/", "/libstdc++-v3/", "/libc++/", "/libcxx/"];
 
 /// How the files of C and C++ end that have a `.` in their names; headers of the standard library have none.
 const SOURCES: [&str; 18] = [
@@ -43,7 +44,10 @@ fn is_of_standard_library(file: &str) -> bool {
             rest.starts_with("v1/") || rest.starts_with(|it: char| it.is_ascii_digit());
         is_version && (folder.ends_with("/include") || folder.contains("/include/"))
     };
-    file.rsplit_once(HEADERS).is_some_and(is_versioned) || file.contains(COMPILER)
+    file.rsplit_once(HEADERS).is_some_and(is_versioned)
+        || SOURCES_OF_LIBRARIES
+            .iter()
+            .any(|folder| file.contains(folder))
 }
 
 /// Whether a mangled name begins with namespace `std` or `__gnu_cxx`: `_ZSt11make_shared…`, `_ZNKSt3mapI…`, `_ZZNSt…`.

@@ -7,6 +7,7 @@ use cuguard_sys::*;
 
 use super::{Address, Call, New, is_freed};
 use crate::real::queries;
+use crate::shortage;
 use crate::state;
 use crate::state::graphs::{self, Plan};
 use crate::state::work;
@@ -350,6 +351,9 @@ pub(crate) unsafe fn launch(
     if let Some(plan) = plan {
         if result.is_success() {
             graphs::launched(&plan, stream.address());
+            if !plan.allocations.is_empty() {
+                shortage::created(call.name(), Kind::GraphMemory);
+            }
         } else {
             let bytes = plan.allocations.iter().map(|(_, bytes)| bytes).sum();
             return call.refused(result, &New::in_process(Kind::GraphMemory, bytes));

@@ -126,9 +126,7 @@ impl Call {
         if address != 0 {
             let context = if new.is_owned { contexts::current() } else { 0 };
             state::insert(new.kind, address, new.bytes, new.stream, context);
-            if new.kind.is_memory() {
-                shortage::allocated();
-            }
+            shortage::created(self.name(), new.kind);
         }
         result
     }

@@ -1,7 +1,7 @@
 //! Which call sites grow. A call site is told apart by its frames of the program: allocators and CUDA libraries are left out.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use cuguard_registry::{Amount, CallerSteps, Fate, Rise, SiteHistory};
@@ -40,8 +40,13 @@ impl Growing {
     }
 }
 
-/// The call sites that grow, those with most bytes first.
-pub(super) fn growing(process: &Process, symbols: &mut Symbols, names: &SiteNames) -> Vec<Growing> {
+/// The call sites that grow, those with most bytes first. `without`: the stack traces of call sites that are left out.
+pub(super) fn growing(
+    process: &Process,
+    symbols: &mut Symbols,
+    names: &SiteNames,
+    without: &HashSet<&'static [usize]>,
+) -> Vec<Growing> {
     let mut lost: HashMap<&[usize], Amount> = HashMap::new();
     for group in &process.groups {
         if group.fate == Fate::Lost && group.kind.is_memory() {
@@ -50,10 +55,14 @@ pub(super) fn growing(process: &Process, symbols: &mut Symbols, names: &SiteName
     }
     let lost = |site: &SiteHistory| lost.get(site.origin.stack).copied().unwrap_or_default();
     let history = &process.history;
+    let histories = history.sites.iter();
+    let histories: Vec<_> = histories
+        .filter(|site| !without.contains(site.origin.stack))
+        .collect();
     let mut sites: Vec<CallerSteps<FrameKey>> = Vec::new();
     // Where the frames of each are in its stack trace.
     let mut places: Vec<Vec<usize>> = Vec::new();
-    for site in &history.sites {
+    for site in &histories {
         let frames = symbols.frames(site.origin.stack, false);
         let user = origin(&frames).unwrap_or(frames.len());
         let is_named = |place: &usize| *place == user || class(&frames[*place]) == Class::User;
@@ -71,12 +80,12 @@ pub(super) fn growing(process: &Process, symbols: &mut Symbols, names: &SiteName
     let rows = found.filter_map(|found| {
         let mut bytes = vec![0_u64; history.steps.work.len()];
         for site in &found.sites {
-            for (sum, bytes) in bytes.iter_mut().zip(&history.sites[*site].bytes) {
+            for (sum, bytes) in bytes.iter_mut().zip(&histories[*site].bytes) {
                 *sum = sum.saturating_add(*bytes);
             }
         }
         let rises = |site: &&usize| {
-            let bytes = &history.sites[**site].bytes;
+            let bytes = &histories[**site].bytes;
             let last = bytes.last().copied().unwrap_or(0);
             // The first of equals, so that it is the same in each run.
             (
@@ -89,12 +98,12 @@ pub(super) fn growing(process: &Process, symbols: &mut Symbols, names: &SiteName
         let to = bytes.last().copied().unwrap_or(0);
         let from = match rise.only_lost {
             true => {
-                let lost = found.sites.iter().map(|site| lost(&history.sites[*site]));
+                let lost = found.sites.iter().map(|site| lost(histories[*site]));
                 to.saturating_sub(lost.sum::<Amount>().bytes)
             }
             false => rise.first.checked_sub(1).map_or(0, |step| bytes[step]),
         };
-        let stack = history.sites[most].origin.stack;
+        let stack = histories[most].origin.stack;
         let mut frames = symbols.frames(stack, false);
         // No caller grows by itself: none is named.
         let (all, common) = (&places[most], &places[most][..found.common]);
@@ -106,7 +115,7 @@ pub(super) fn growing(process: &Process, symbols: &mut Symbols, names: &SiteName
             frames.truncate(last + 1);
         }
         let stacks = found.sites.iter();
-        let stacks = stacks.map(|site| history.sites[*site].origin.stack);
+        let stacks = stacks.map(|site| histories[*site].origin.stack);
         Some(Growing {
             rise,
             from,

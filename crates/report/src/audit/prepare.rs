@@ -1,6 +1,7 @@
 //! A process for rendering: addresses resolved to names, groups merged and classified, suppressed ones removed.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use cuguard_registry::{Amount, Fate, Kind, Level};
 
@@ -91,14 +92,21 @@ impl<'a> Prepared<'a> {
             };
             is_suppressed(&row, suppressions, &paths)
         };
-        let mut growing = growing::growing(process, &mut symbols, &names);
-        // By whole stack traces: those of `growing` end where its call sites differ.
-        growing.retain(|growing| {
-            let stacks = growing.stacks.iter();
-            // Each is looked at: a suppression that matches none is named.
-            let shown = stacks.filter(|stack| !is_hidden(symbols.frames(stack, all_frames)));
-            shown.count() != 0
-        });
+        // Growth is what grows without the call sites that are suppressed. By whole stack traces: those of `growing` end where
+        // its call sites differ. Only what grows is compared: a suppression that matches none of it is named.
+        let mut hidden_sites = HashSet::new();
+        let mut growing = loop {
+            let growing = growing::growing(process, &mut symbols, &names, &hidden_sites);
+            let before = hidden_sites.len();
+            for stack in growing.iter().flat_map(|growing| &growing.stacks) {
+                if is_hidden(symbols.frames(stack, all_frames)) {
+                    hidden_sites.insert(*stack);
+                }
+            }
+            if hidden_sites.len() == before {
+                break growing;
+            }
+        };
         for growing in &mut growing {
             cut(&mut growing.frames, depth, all_frames);
         }

@@ -175,11 +175,14 @@ fn the_page_of_a_leak_report_shows_what_ended_with_its_context() {
         return;
     };
     let report = r#"{"version":1,"tool":"cuguard-audit","process":7,"command":"./d","reason":"exit","seconds":2.5,"groups":[
-        {"fate":"destroyed_with_context","kind":"device","count":1,"bytes":12582912,"oldest_seconds":0.0,"youngest_seconds":0.0,"addresses":["0x7000"],"stack":[]}]}"#;
+        {"fate":"destroyed_with_context","kind":"device","count":1,"bytes":12582912,"oldest_seconds":0.0,"youngest_seconds":0.0,"addresses":[],"stack":[]}]}"#;
     let report = report.replace('\n', "");
     let runs = read_reports(report.as_bytes(), "d.json").expect("it is a report");
     browser.open(&html(&runs));
     let (_, bytes, count) = moment(&mut browser);
     assert_eq!((bytes, count), (12 * MIB, 1));
+    // The report does not say where they were, and so nothing of pages.
+    let tile = browser.text("document.querySelector('[data-figure=wasted]').textContent");
+    assert_eq!(tile, "Wasted in the report0 Bno pages in use");
     browser.assert_silent();
 }

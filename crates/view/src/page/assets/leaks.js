@@ -76,7 +76,8 @@ class Leaks {
 
   growth() {
     const { run, everything } = this.app;
-    const shown = run.growth.filter(({ sites }) => run.site.some((site, i) => sites.includes(site) && everything[i]));
+    const matching = new Set(run.site.filter((site, i) => everything[i]));
+    const shown = run.growth.filter(({ sites }) => sites.some((site) => matching.has(site)));
     if (!run.growth.length) return [empty("No call site grows", "Nothing stays round after round: what is allocated is freed again, or was loaded once.")];
     if (!shown.length) return [empty("Nothing matches the search")];
     return [

@@ -12,9 +12,10 @@ const MOST_REGIONS = 16;
 /// Kinds whose addresses are no pages of their own: several addresses of a pool may stand for one page, and the others are handles.
 const WITHOUT_PAGES = ["pooled", "physical", "array"];
 
+/// Reports name some addresses of a call site only, and none of what ended with its context: the others are 0.
 function isPaged(run, i) {
   const kind = run.kinds[run.kind[i]];
-  return run.bytes[i] > 0 && kind?.onDevice && !WITHOUT_PAGES.includes(kind.name);
+  return run.bytes[i] > 0 && run.address[i] > 0 && kind?.onDevice && !WITHOUT_PAGES.includes(kind.name);
 }
 
 function isPooled(run, i) {

@@ -112,6 +112,8 @@ impl Browser {
                 "--headless=new",
                 "--no-sandbox",
                 "--disable-gpu",
+                // Drawn by the processor: speedscope needs WebGL, which is off without this where there is no GPU.
+                "--enable-unsafe-swiftshader",
                 "--disable-dev-shm-usage",
                 "--no-first-run",
                 "--remote-debugging-pipe",
