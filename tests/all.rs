@@ -43,6 +43,7 @@ mod oom;
 mod oom_examples;
 mod oom_real;
 mod outlived;
+mod over_streams;
 mod owned_once;
 mod peers;
 mod pending_frees;

@@ -12,7 +12,7 @@ use super::context_state::ContextState;
 use super::free_progress::{FreePoint, FreeProgress};
 use super::handle_list::{Handles, destroy_event, record_event};
 use super::stream_state::StreamState;
-use crate::error::Error;
+use crate::error::{Error, Result};
 
 /// The operation that errors name.
 const OPERATION: &str = "out of memory";
@@ -20,6 +20,7 @@ const OPERATION: &str = "out of memory";
 /// An event after the frees of a stream, and after its other work.
 ///
 /// It is on the list of its context's streams until it is destroyed, so that teardown finds it.
+#[derive(Debug)]
 pub(crate) struct FreeEvent {
     state: Arc<ContextState>,
     number: u64,
@@ -120,6 +121,19 @@ impl FreeEvent {
         }
         drop(handles);
         (recorded, failed)
+    }
+
+    /// Orders work that is enqueued on a stream of the same context from now on after the event.
+    pub(crate) fn order(&self, operation: &'static str, stream: &StreamState) -> Result<()> {
+        let entered = self.state.enter(operation)?;
+        let event = self.state.streams.lock().events.get(&self.number).copied();
+        let Some(event) = event else {
+            // Teardown took it, when the device was idle.
+            return Ok(());
+        };
+        // SAFETY: both are alive, and of one context: only teardown destroys the event otherwise, and waits for operations inside
+        // the gate.
+        entered.check(unsafe { stream::wait_event(stream.handle(), event) })
     }
 
     /// Whether the device has passed the event, or nothing is known of that. If it has, synchronizes with it, which returns at

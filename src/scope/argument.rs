@@ -7,6 +7,7 @@ use cust::memory::DeviceCopy;
 
 use super::bound::{DeviceMut, DeviceRef};
 use super::peer::{PeerMut, PeerRef};
+use super::uses::Used;
 use crate::error::{Error, Result};
 use crate::guards::Function;
 
@@ -41,6 +42,12 @@ pub unsafe trait KernelArgument<'scope> {
 
     #[doc(hidden)]
     fn size(&self) -> usize;
+
+    /// How the kernel uses memory that is bound.
+    #[doc(hidden)]
+    fn used(&self) -> Option<Used<'_>> {
+        None
+    }
 }
 
 // SAFETY: a plain value is its own parameter.
@@ -63,6 +70,10 @@ unsafe impl<'scope, T> KernelArgument<'scope> for DeviceRef<'scope, T> {
     fn size(&self) -> usize {
         size_of_val(self.address())
     }
+
+    fn used(&self) -> Option<Used<'_>> {
+        Some(Used::Read(self.uses()))
+    }
 }
 
 // SAFETY: a device address is a pointer parameter.
@@ -73,6 +84,10 @@ unsafe impl<'scope, T> KernelArgument<'scope> for DeviceMut<'scope, T> {
 
     fn size(&self) -> usize {
         size_of_val(self.address())
+    }
+
+    fn used(&self) -> Option<Used<'_>> {
+        Some(Used::Written(self.uses()))
     }
 }
 
@@ -85,6 +100,10 @@ unsafe impl<'scope, T> KernelArgument<'scope> for PeerRef<'scope, T> {
     fn size(&self) -> usize {
         size_of_val(self.address())
     }
+
+    fn used(&self) -> Option<Used<'_>> {
+        Some(Used::Read(self.uses()))
+    }
 }
 
 // SAFETY: a device address is a pointer parameter.
@@ -95,6 +114,10 @@ unsafe impl<'scope, T> KernelArgument<'scope> for PeerMut<'scope, T> {
 
     fn size(&self) -> usize {
         size_of_val(self.address())
+    }
+
+    fn used(&self) -> Option<Used<'_>> {
+        Some(Used::Written(self.uses()))
     }
 }
 

@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::{DeviceCopy, DevicePointer};
 
+use super::uses::Uses;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -53,6 +54,7 @@ pub struct DeviceRef<'scope, T> {
     /// The first field: launches pass a pointer to it as the kernel's parameter.
     address: CUdeviceptr,
     len: usize,
+    uses: Uses,
     brand: Brand<'scope, T>,
 }
 
@@ -94,6 +96,7 @@ pub struct DeviceMut<'scope, T> {
 /// ```
 pub struct HostRef<'scope, T> {
     values: NonNull<[T]>,
+    uses: Uses,
     brand: Brand<'scope, T>,
 }
 
@@ -132,8 +135,13 @@ impl<'scope, T> DeviceRef<'scope, T> {
         Self {
             address,
             len,
+            uses: Uses::default(),
             brand: PhantomData,
         }
+    }
+
+    pub(super) fn uses(&self) -> &Uses {
+        &self.uses
     }
 
     pub(crate) fn address(&self) -> &CUdeviceptr {
@@ -222,7 +230,10 @@ impl<'scope, T> DeviceRef<'scope, T> {
         let part = check_range(operation, range, "the memory", self.len)?;
         // Within the allocation, so this does not overflow.
         let address = self.address + (part.start * mem::size_of::<T>()) as u64;
-        Ok(Self::new(address, part.len()))
+        Ok(Self {
+            uses: self.uses.clone(),
+            ..Self::new(address, part.len())
+        })
     }
 
     fn parts(&self, operation: &'static str, mid: usize) -> Result<(Self, Self)> {
@@ -330,8 +341,13 @@ impl<'scope, T> HostRef<'scope, T> {
     pub(crate) fn new(values: &'scope [T]) -> Self {
         Self {
             values: values.into(),
+            uses: Uses::default(),
             brand: PhantomData,
         }
+    }
+
+    pub(super) fn uses(&self) -> &Uses {
+        &self.uses
     }
 
     pub(crate) fn as_ptr(&self) -> *const T {
@@ -375,6 +391,7 @@ impl<'scope, T> HostMut<'scope, T> {
     pub(crate) fn new(values: &'scope mut [T]) -> Self {
         let inner = HostRef {
             values: values.into(),
+            uses: Uses::default(),
             brand: PhantomData,
         };
         Self { inner }

@@ -7,6 +7,7 @@ use cuguard_driver::sys::CUstream;
 use cust::memory::DeviceCopy;
 
 use super::end::PeerMemory;
+use super::uses::Used;
 use super::{DeviceMut, DeviceRef, HostMut, HostRef, Scope};
 use crate::core::page_locked;
 use crate::error::{Error, Result};
@@ -75,10 +76,13 @@ impl<'scope> Scope<'scope, '_> {
             ("the source", from.len()),
             ("the destination", to.len()),
         )?;
+        let used = [Used::Read(from.uses()), Used::Written(to.uses())];
         let (to, from, bytes) = (*to.address(), from.as_ptr().cast(), to.bytes());
-        self.enqueue_with_host(OPERATION, from, bytes, |stream| {
-            // SAFETY: both sides have this many bytes and are borrowed until the stream is idle.
-            unsafe { copy::htod_async(to, from, bytes, stream) }
+        self.end.using(OPERATION, &used, || {
+            self.enqueue_with_host(OPERATION, from, bytes, |stream| {
+                // SAFETY: both sides have this many bytes and are borrowed until the stream is idle.
+                unsafe { copy::htod_async(to, from, bytes, stream) }
+            })
         })
     }
 
@@ -112,11 +116,15 @@ impl<'scope> Scope<'scope, '_> {
             ("the destination", to.len()),
             ("the source", from.len()),
         )?;
-        let (from, to, bytes) = (*from.address(), to.as_mut_ptr().cast(), from.bytes());
-        self.enqueue_with_host(OPERATION, to, bytes, |stream| {
-            // SAFETY: both sides have this many bytes and are borrowed until the stream is idle. Device memory holds only
-            // valid values.
-            unsafe { copy::dtoh_async(to, from, bytes, stream) }
+        let to_start = to.as_mut_ptr().cast();
+        let used = [Used::Read(from.uses()), Used::Written(to.uses())];
+        let (from, to, bytes) = (*from.address(), to_start, from.bytes());
+        self.end.using(OPERATION, &used, || {
+            self.enqueue_with_host(OPERATION, to, bytes, |stream| {
+                // SAFETY: both sides have this many bytes and are borrowed until the stream is idle. Device memory holds only
+                // valid values.
+                unsafe { copy::dtoh_async(to, from, bytes, stream) }
+            })
         })
     }
 
@@ -149,11 +157,14 @@ impl<'scope> Scope<'scope, '_> {
             ("the source", from.len()),
             ("the destination", to.len()),
         )?;
+        let used = [Used::Read(from.uses()), Used::Written(to.uses())];
         let (to, from, bytes) = (*to.address(), *from.address(), to.bytes());
-        self.enqueue(OPERATION, bytes, |stream| {
-            // SAFETY: both sides have this many bytes and are borrowed until the stream is idle. They do not overlap: `to`
-            // is exclusive.
-            unsafe { copy::dtod_async(to, from, bytes, stream) }
+        self.end.using(OPERATION, &used, || {
+            self.enqueue(OPERATION, bytes, |stream| {
+                // SAFETY: both sides have this many bytes and are borrowed until the stream is idle. They do not overlap: `to`
+                // is exclusive.
+                unsafe { copy::dtod_async(to, from, bytes, stream) }
+            })
         })
     }
 }

@@ -21,17 +21,21 @@
 //!   and a thread that calls `exit` does not return.)
 
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cuguard_driver::sys::CUresult;
 
 use super::capture::Capture;
+use super::uses::{StreamGroup, Used};
 use crate::core::host_call::{CallGroup, HostCall, Panic};
 use crate::core::lock::lock;
 use crate::core::wait::{WaitFailures, abort, block_until_exit, wait_until_idle_or_dead};
-use crate::core::{ContextState, OwnedResource, PeerUse, StreamState, log_error};
-use crate::error::Result;
+use crate::core::{
+    ContextState, OwnedResource, PeerUse, StreamState, log_error, log_or_print_error,
+};
+use crate::error::{Error, Result};
 use cuguard_sync::process;
 
 const OPERATION: &str = "Stream::scope";
@@ -59,6 +63,8 @@ pub(crate) struct ScopeEnd {
     graphs: Mutex<Vec<Arc<CallGroup>>>,
     /// In a capture. Nothing is in flight then.
     pub(super) capture: Option<Capture>,
+    /// In a scope over several streams: all of them.
+    pub(super) beside: Option<StreamGroup>,
     /// Contexts whose memory this scope uses. Dropped after the wait.
     peers: Mutex<Vec<PeerUse>>,
 }
@@ -67,6 +73,14 @@ pub(crate) struct ScopeEnd {
 /// not exist may have locked it.
 pub(super) fn take<T: Default>(mutex: &mut Mutex<T>) -> T {
     mem::take(mutex.get_mut().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn keep_first(first: &mut Option<Panic>, panic: Option<Panic>) {
+    match first {
+        None => *first = panic,
+        // Its drop may panic too.
+        Some(_) => mem::forget(panic),
+    }
 }
 
 impl ScopeEnd {
@@ -79,6 +93,7 @@ impl ScopeEnd {
             calls: Mutex::default(),
             graphs: Mutex::default(),
             capture: None,
+            beside: None,
             peers: Mutex::default(),
         }
     }
@@ -88,13 +103,41 @@ impl ScopeEnd {
     /// The caller is inside the gate of that context.
     pub(crate) fn keep_peer(&self, state: &Arc<ContextState>, memory: PeerMemory) {
         let mut peers = lock(&self.peers);
-        let known = peers.iter().position(|peer| peer.is_of(state));
-        let at = known.unwrap_or_else(|| {
-            peers.push(PeerUse::new(state, &self.core));
-            peers.len() - 1
-        });
+        if !peers.iter().any(|peer| peer.is_of(state)) {
+            let streams = self.streams().iter();
+            peers.extend(streams.map(|stream| PeerUse::new(state, stream)));
+        }
         if memory == PeerMemory::Device {
-            peers[at].add_device_memory();
+            let of_state = peers.iter().filter(|peer| peer.is_of(state));
+            of_state.for_each(PeerUse::add_device_memory);
+        }
+    }
+
+    /// The streams of the scope.
+    pub(super) fn streams(&self) -> &[Arc<StreamState>] {
+        match &self.beside {
+            Some(group) => group.streams(),
+            None => std::slice::from_ref(&self.core),
+        }
+    }
+
+    /// Orders the streams of the scope after the one that memory was allocated on.
+    pub(super) fn order_after(&self, operation: &'static str, home: &StreamState) -> Result<()> {
+        let mut streams = self.streams().iter();
+        streams.try_for_each(|stream| stream.order_after(operation, home))
+    }
+
+    /// Runs `enqueue`, whose work uses what is bound: after what other streams of the scope do with it, where that conflicts.
+    #[inline]
+    pub(super) fn using<R>(
+        &self,
+        operation: &'static str,
+        used: &[Used<'_>],
+        enqueue: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        match &self.beside {
+            Some(group) => group.enqueue(operation, used, enqueue),
+            None => enqueue(),
         }
     }
 
@@ -153,6 +196,29 @@ impl ScopeEnd {
     /// Frees, waits, and drops the host functions. Returns the first error on the way and the first panic of a host
     /// function. A second call does nothing.
     pub(crate) fn finish(&mut self) -> (Result<()>, Option<Panic>) {
+        self.free_scratch();
+        let (waited, idle) = self.wait();
+        (waited, self.finish_calls(idle))
+    }
+
+    /// The same for all streams of a scope: waits for all of them before anything is freed or dropped, as work of one may use what
+    /// another has.
+    pub(super) fn finish_all(ends: &mut [Self]) -> (Result<()>, Option<Panic>) {
+        let (mut waited, mut idle) = (Ok(()), true);
+        for end in &mut *ends {
+            let (of_stream, is_idle) = end.wait();
+            waited = waited.and(of_stream);
+            idle &= is_idle;
+        }
+        let mut first = None;
+        for end in ends {
+            end.free_scratch();
+            keep_first(&mut first, end.finish_calls(idle));
+        }
+        (waited, first)
+    }
+
+    fn free_scratch(&mut self) {
         let scratch = take(&mut self.scratch);
         if process::is_forked() {
             // It belongs to the parent.
@@ -161,33 +227,29 @@ impl ScopeEnd {
             // On the stream, after the scope's work. A failed free is recorded.
             drop(scratch);
         }
-        let (waited, idle) = self.wait();
+    }
+
+    /// Drops the host functions, after the wait. Returns the first panic of one.
+    fn finish_calls(&mut self, idle: bool) -> Option<Panic> {
         let calls = take(&mut self.calls);
         if process::is_forked() {
             // They run in the parent. Here a thread that does not exist may hold their lock.
             mem::forget(calls);
-            return (waited, None);
+            return None;
         }
         let mut first = self.group.get().and_then(|group| group.close());
-        let mut keep = |panic: Option<Panic>| {
-            if first.is_none() {
-                first = panic;
-            } else {
-                // Its drop may panic too.
-                mem::forget(panic);
-            }
-        };
         for group in take(&mut self.graphs) {
-            keep(match idle {
+            let panic = match idle {
                 true => group.take_panic(),
                 // The device failed: a host function of the graph may be running, or still be called.
                 false => group.close(),
-            });
+            };
+            keep_first(&mut first, panic);
         }
         for call in calls {
-            keep(call.settle_once(idle));
+            keep_first(&mut first, call.settle_once(idle));
         }
-        (waited, first)
+        first
     }
 
     /// Waits for the stream. Returns the first error on the way, and whether the driver has said that the stream is idle.
@@ -251,4 +313,31 @@ impl Drop for ScopeEnd {
         // The panic that drops this goes on; that of a host function was printed when it began.
         mem::forget(panic);
     }
+}
+
+/// The outcome of a scope: of its closure, and of its end. `describe` is the text of an error that cannot be returned.
+pub(super) fn conclude<R, E: From<Error>>(
+    (waited, panic): (Result<()>, Option<Panic>),
+    result: Result<R, E>,
+    describe: fn(&E) -> String,
+) -> Result<R, E> {
+    let Some(panic) = panic else {
+        if let Err(later) = &waited
+            && result.is_err()
+        {
+            log_error(later);
+        }
+        return result.and_then(|value| waited.map(|()| value).map_err(E::from));
+    };
+    if let Err(later) = &waited {
+        log_or_print_error(later);
+    }
+    // The panic of the host function must not be lost to one of the program's `Debug`.
+    let described = catch_unwind(AssertUnwindSafe(|| result.as_ref().err().map(describe)));
+    if let Ok(Some(error)) = described {
+        log_or_print_error(&format_args!(
+            "{error}; the panic of a host function continues"
+        ));
+    }
+    resume_unwind(panic);
 }

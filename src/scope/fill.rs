@@ -7,6 +7,7 @@ use cust::memory::DeviceCopy;
 
 use super::Scope;
 use super::bound::DeviceMut;
+use super::uses::Used;
 use crate::error::Result;
 
 impl<'scope> Scope<'scope, '_> {
@@ -62,10 +63,13 @@ impl<'scope> Scope<'scope, '_> {
         to: &mut DeviceMut<'scope, T>,
         byte: u8,
     ) -> Result<()> {
+        let used = [Used::Written(to.uses())];
         let (to, bytes) = (*to.address(), to.bytes());
-        self.enqueue(operation, bytes, |stream| {
-            // SAFETY: the memory has this many bytes and is borrowed until the stream is idle.
-            unsafe { copy::set_d8_async(to, byte, bytes, stream) }
+        self.end.using(operation, &used, || {
+            self.enqueue(operation, bytes, |stream| {
+                // SAFETY: the memory has this many bytes and is borrowed until the stream is idle.
+                unsafe { copy::set_d8_async(to, byte, bytes, stream) }
+            })
         })
     }
 
@@ -91,8 +95,10 @@ impl<'scope> Scope<'scope, '_> {
         to: &mut DeviceMut<'scope, T>,
         value: T,
     ) -> Result<()> {
+        const OPERATION: &str = "Scope::fill";
+        let used = [Used::Written(to.uses())];
         let (to, count, bytes) = (*to.address(), to.len(), to.bytes());
-        self.enqueue("Scope::fill", bytes, |stream| {
+        let enqueue = |stream| {
             let value = bytemuck::bytes_of(&value);
             // A part that was cast may begin anywhere, and the driver fills with a pattern at multiples of its size.
             let aligned = to.is_multiple_of(value.len() as u64);
@@ -111,7 +117,9 @@ impl<'scope> Scope<'scope, '_> {
                     _ => fill_by_copies(to, value, bytes, stream),
                 }
             }
-        })
+        };
+        self.end
+            .using(OPERATION, &used, || self.enqueue(OPERATION, bytes, enqueue))
     }
 }
 

@@ -9,6 +9,7 @@ use cuguard_driver::result::graph;
 use cuguard_driver::sys::{CUgraphExec, CUresult};
 
 use super::Scope;
+use super::uses::{Used, Uses};
 use crate::core::graph_scratch;
 use crate::core::{Request, same_context};
 #[cfg(doc)]
@@ -36,6 +37,7 @@ use cuguard_registry::Kind;
 pub struct BoundGraph<'scope> {
     exec: CUgraphExec,
     scratch_bytes: usize,
+    uses: Uses,
     /// Invariant: launched in its own scope only.
     scope: PhantomData<fn(&'scope ()) -> &'scope ()>,
 }
@@ -82,7 +84,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let mut ordered: Vec<*const _> = Vec::new();
         for home in exec.memory().iter().filter_map(|range| range.home) {
             if !ordered.contains(&Arc::as_ptr(home)) {
-                core.order_after(OPERATION, home)?;
+                self.end.order_after(OPERATION, home)?;
                 ordered.push(Arc::as_ptr(home));
             }
         }
@@ -92,6 +94,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         Ok(BoundGraph {
             exec: exec.as_raw(),
             scratch_bytes: exec.scratch_bytes(),
+            uses: Uses::default(),
             scope: PhantomData,
         })
     }
@@ -135,6 +138,19 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         &self,
         operation: &'static str,
         graph: &mut BoundGraph<'scope>,
+        site: &'static Location<'static>,
+    ) -> Result<()> {
+        self.end
+            .using(operation, &[Used::Written(&graph.uses)], || {
+                self.enqueue_graph(operation, graph, site)
+            })
+    }
+
+    #[inline]
+    fn enqueue_graph(
+        &self,
+        operation: &'static str,
+        graph: &BoundGraph<'scope>,
         site: &'static Location<'static>,
     ) -> Result<()> {
         let core = self.core();

@@ -5,6 +5,7 @@ use cust::memory::DeviceCopy;
 
 use super::Scope;
 use super::bound::HostRef;
+use super::uses::Used;
 use crate::core::host_call::{run_each, run_once};
 #[cfg(doc)]
 use crate::error::Error;
@@ -73,16 +74,20 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         values: &HostRef<'scope, T>,
         f: impl FnOnce(&[T]) + Send + 'env,
     ) -> Result<()> {
+        const OPERATION: &str = "Scope::call_with";
+        let used = [Used::Read(values.uses())];
         let values = SharedSlice(values.as_slice_ptr());
-        self.call_once("Scope::call_with", move || {
+        let call = move || {
             // The whole, which is `Send`, and not its field.
             let values = values;
             // SAFETY: the values are borrowed for longer than the scope, which drops this closure before it ends. All other
-            // work on them is of this scope and so ordered before or after this call: a copy from memory that is not
+            // work on them is of this scope and so ordered before or after this call, on whichever of its streams: a copy from memory that is not
             // page-locked may read them while it is enqueued, but only reads; a copy to them returns, or is ordered, after
             // this call.
             f(unsafe { &*values.0 });
-        })
+        };
+        self.end
+            .using(OPERATION, &used, || self.call_once(OPERATION, call))
     }
 
     /// As [`call`](Self::call), for a closure that can be called more than once: in a [capture](crate::Stream::capture) it

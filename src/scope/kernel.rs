@@ -290,10 +290,17 @@ unsafe fn launch<'a, 'scope, 'env, S: SignatureArguments<'a, 'scope>>(
     arguments: S::Arguments,
 ) -> Result<()> {
     let site = std::panic::Location::caller();
-    S::pass(operation, arguments, |parameters| {
-        // The declaration has compared number and sizes.
-        // SAFETY: a pointer to each argument, which lives until this returns. What the arguments refer to is bound in this
-        // scope: `'scope` is invariant. The caller ensures the rest.
-        unsafe { scope.launch_raw(operation, function, &config, parameters, None, site) }
-    })
+    S::pass(
+        operation,
+        arguments,
+        scope.end.beside.is_some(),
+        |parameters, used| {
+            scope.end.using(operation, used, || {
+                // The declaration has compared number and sizes.
+                // SAFETY: a pointer to each argument, which lives until this returns. What the arguments refer to is bound in
+                // this scope: `'scope` is invariant. The caller ensures the rest.
+                unsafe { scope.launch_raw(operation, function, &config, parameters, None, site) }
+            })
+        },
+    )
 }

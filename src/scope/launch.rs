@@ -54,6 +54,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///   valid and free of conflicting accesses until the scope ends; in a [capture](crate::Stream::capture), while the
     ///   graph or an executable of it exists.
     /// - It does not depend on uninitialized memory.
+    /// - In a [scope over several streams](crate::Stream::scope_over), no other thread uses what is passed as
+    ///   [`DeviceMut`](crate::scope::DeviceMut) while this call enqueues the kernel.
     /// - If the launch lacks memory, [callbacks](crate::Context::release_on_oom) run before it is retried: they free
     ///   nothing that the kernel uses.
     ///
@@ -73,6 +75,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         config: impl Into<LaunchConfig>,
         arguments: &[&dyn KernelArgument<'scope>],
     ) -> Result<()> {
+        const OPERATION: &str = "Scope::launch";
         let (mut inline, many): ([*mut c_void; INLINE], Vec<_>);
         let parameters = if arguments.len() <= INLINE {
             inline = [ptr::null_mut(); INLINE];
@@ -85,17 +88,24 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             many = parameters.collect();
             &many[..]
         };
-        // SAFETY: as the caller ensures; each parameter points to an argument, which is borrowed.
-        unsafe {
-            self.launch_raw(
-                "Scope::launch",
-                function,
-                &config.into(),
-                parameters,
-                Some(arguments),
-                Location::caller(),
-            )
-        }
+        let used: Vec<_> = match &self.end.beside {
+            Some(_) => arguments.iter().filter_map(|one| one.used()).collect(),
+            None => Vec::new(),
+        };
+        let (config, site) = (config.into(), Location::caller());
+        self.end.using(OPERATION, &used, || {
+            // SAFETY: as the caller ensures; each parameter points to an argument, which is borrowed.
+            unsafe {
+                self.launch_raw(
+                    OPERATION,
+                    function,
+                    &config,
+                    parameters,
+                    Some(arguments),
+                    site,
+                )
+            }
+        })
     }
 
     /// The same with a pointer to each argument. `arguments` are compared with the kernel's parameters in number and size.

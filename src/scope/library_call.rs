@@ -43,7 +43,9 @@ impl Scope<'_, '_> {
     /// The work uses only memory that stays valid until the scope has ended, such as that of its bindings; in a
     /// [capture](crate::Stream::capture), while the graph or an executable of it exists. It does not
     /// write what is bound shared (by [`bind`](Self::bind)), and leaves valid values in what it writes. Work that `f`
-    /// enqueues on other streams is complete when `f` returns, or this stream is ordered after it. `f` leaves the stream
+    /// enqueues on other streams is complete when `f` returns, or this stream is ordered after it. In a
+    /// [scope over several streams](crate::Stream::scope_over), events order it against the work of the other streams with the same
+    /// memory, before and after: the scope does not know what it uses. `f` leaves the stream
     /// alive, and leaves current what was current.
     pub unsafe fn call_library<R>(&self, f: impl FnOnce(CUstream) -> R) -> Result<R> {
         let core = self.core();

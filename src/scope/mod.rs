@@ -1,4 +1,4 @@
-//! Safe asynchronous work: [`Stream::scope`], modelled on [`std::thread::scope`].
+//! Safe asynchronous work: [`Stream::scope`], modelled on [`std::thread::scope`], and [`Stream::scope_over`] several streams.
 //!
 //! A scope ends only when its stream has finished all of the scope's work, whether the closure returns, fails or panics.
 //! Until then everything that is bound stays borrowed: the borrow checker rejects a free or an access while the device
@@ -20,26 +20,29 @@ mod kernel;
 mod kernel_refusals;
 mod launch;
 mod library_call;
+mod over_streams;
+#[cfg(doctest)]
+mod over_streams_refusals;
 mod parameter;
 mod peer;
 #[cfg(doctest)]
 mod scope_refusals;
 mod scratch;
 mod signature;
+mod uses;
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use cuguard_driver::result;
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
 use cust::memory::DeviceCopy;
 
-use crate::core::{Failed, StreamState, log_error, log_or_print_error, same_context};
+use crate::core::{Failed, StreamState, same_context};
 use crate::error::{Error, Result};
 use crate::guards::{Event, GraphRange, Stream};
 use bindable::BindableMemory;
-use end::ScopeEnd;
+use end::{ScopeEnd, conclude};
 
 pub use argument::KernelArgument;
 pub use bindable::{Bindable, BindableMut};
@@ -133,7 +136,7 @@ impl Stream {
     /// ```
     ///
     /// Scopes on several streams, nested or on several threads, run concurrently; [events](Scope::wait) order their work
-    /// where needed.
+    /// where needed. For work on several streams with the same memory there is [`scope_over`](Self::scope_over).
     ///
     /// # Errors
     ///
@@ -200,27 +203,7 @@ impl Stream {
             scope: PhantomData,
             env: PhantomData,
         });
-        let (waited, panic) = end.finish();
-        if let Err(later) = &waited
-            && result.is_err()
-            && panic.is_none()
-        {
-            log_error(later);
-        }
-        if let Some(panic) = panic {
-            if let Err(later) = &waited {
-                log_or_print_error(later);
-            }
-            // The panic of the host function must not be lost to one of the program's `Debug`.
-            let described = catch_unwind(AssertUnwindSafe(|| result.as_ref().err().map(describe)));
-            if let Ok(Some(error)) = described {
-                log_or_print_error(&format_args!(
-                    "{error}; the panic of a host function continues"
-                ));
-            }
-            resume_unwind(panic);
-        }
-        result.and_then(|value| waited.map(|()| value).map_err(E::from))
+        conclude(end.finish(), result, describe)
     }
 }
 
@@ -276,7 +259,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         {
             // It must be allocated, and cleared, before it is used here. It cannot be freed too early: it is borrowed
             // until this stream is idle.
-            core.order_after(operation, home)?;
+            self.end.order_after(operation, home)?;
         }
         let entered = core.state().enter(operation)?;
         let address = memory.device_address(&entered)?;

@@ -13,6 +13,7 @@ use cust::memory::DeviceCopy;
 
 use super::bound::{DeviceMut, DeviceRef};
 use super::signature::MAX;
+use super::uses::Used;
 use crate::error::{Error, Result};
 
 /// A parameter of a [typed kernel](crate::Module::kernel).
@@ -69,6 +70,9 @@ pub trait Pass<'a, 'scope, Rest>: Parameter {
 
     /// Notes the length of a slice, and returns the arguments of the parameters after it.
     fn measure<'x>(list: &'x Self::List, index: usize, lengths: &mut Lengths) -> Result<&'x Rest>;
+
+    /// Adds how the kernel uses the argument, if that is memory, and returns the arguments of the parameters after it.
+    fn used<'x>(list: &'x Self::List, uses: &mut Vec<Used<'x>>) -> &'x Rest;
 
     /// Writes a pointer to the argument. It is valid as long as the list and the lengths.
     fn point<'x>(
@@ -251,6 +255,10 @@ macro_rules! by_value {
             Ok(&list.1)
         }
 
+        fn used<'x>(list: &'x Self::List, _uses: &mut Vec<Used<'x>>) -> &'x Rest {
+            &list.1
+        }
+
         fn point<'x>(
             list: &'x Self::List,
             _index: usize,
@@ -309,7 +317,7 @@ impl<'a, 'scope, T: DeviceCopy + 'static, Rest> Pass<'a, 'scope, Rest> for Value
 
 /// Slices and references, shared and exclusive.
 macro_rules! memory {
-    ($type:ty, $argument:ty, $prefix:literal, $suffix:literal, $is_slice:literal) => {
+    ($type:ty, $argument:ty, $use:ident, $prefix:literal, $suffix:literal, $is_slice:literal) => {
         impl<T> sealed::Sealed for $type {}
 
         impl<T: DeviceCopy + 'static> Parameter for $type {
@@ -333,6 +341,11 @@ macro_rules! memory {
                 Ok(&list.1)
             }
 
+            fn used<'x>(list: &'x Self::List, uses: &mut Vec<Used<'x>>) -> &'x Rest {
+                uses.push(Used::$use(list.0.uses()));
+                &list.1
+            }
+
             fn point<'x>(
                 list: &'x Self::List,
                 _index: usize,
@@ -346,10 +359,24 @@ macro_rules! memory {
     };
 }
 
-memory!(&[T], &'a DeviceRef<'scope, T>, "&[", "]", true);
-memory!(&mut [T], &'a mut DeviceMut<'scope, T>, "&mut [", "]", true);
-memory!(&T, &'a DeviceRef<'scope, T>, "&", "", false);
-memory!(&mut T, &'a mut DeviceMut<'scope, T>, "&mut ", "", false);
+memory!(&[T], &'a DeviceRef<'scope, T>, Read, "&[", "]", true);
+memory!(
+    &mut [T],
+    &'a mut DeviceMut<'scope, T>,
+    Written,
+    "&mut [",
+    "]",
+    true
+);
+memory!(&T, &'a DeviceRef<'scope, T>, Read, "&", "", false);
+memory!(
+    &mut T,
+    &'a mut DeviceMut<'scope, T>,
+    Written,
+    "&mut ",
+    "",
+    false
+);
 
 /// Lengths: nothing in the list of arguments.
 macro_rules! length {
@@ -363,6 +390,10 @@ macro_rules! length {
                 _lengths: &mut Lengths,
             ) -> Result<&'x Rest> {
                 Ok(list)
+            }
+
+            fn used<'x>(list: &'x Self::List, _uses: &mut Vec<Used<'x>>) -> &'x Rest {
+                list
             }
 
             fn point<'x>(

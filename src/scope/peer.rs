@@ -13,6 +13,7 @@ use cust::memory::{DeviceCopy, DevicePointer};
 use super::bindable::BindableMemory;
 use super::bound::Brand;
 use super::end::PeerMemory;
+use super::uses::{Used, Uses};
 use super::{Bindable, BindableMut, DeviceMut, DeviceRef, Scope};
 use crate::core::ContextState;
 use crate::error::{Error, Result};
@@ -42,6 +43,7 @@ pub struct PeerRef<'scope, T> {
     address: CUdeviceptr,
     len: usize,
     state: Arc<ContextState>,
+    uses: Uses,
     brand: Brand<'scope, T>,
 }
 
@@ -75,8 +77,13 @@ impl<T> PeerRef<'_, T> {
             address,
             len,
             state: state.clone(),
+            uses: Uses::default(),
             brand: PhantomData,
         }
+    }
+
+    pub(super) fn uses(&self) -> &Uses {
+        &self.uses
     }
 
     pub(super) fn address(&self) -> &CUdeviceptr {
@@ -155,7 +162,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         self.end.keep_peer(state, PeerMemory::Device);
         if let Some(home) = memory.home {
             // It must be allocated, and cleared, before it is used here.
-            core.order_after_peer(operation, home)?;
+            for stream in self.end.streams() {
+                stream.order_after_peer(operation, home)?;
+            }
         }
         let address = memory.device_address(&entered)?;
         Ok(PeerRef::new(address, memory.len, state))
@@ -249,6 +258,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: &PeerRef<'scope, T>,
     ) -> Result<()> {
         const OPERATION: &str = "Scope::copy_from_peer";
+        let used = [Used::Read(from.uses()), Used::Written(to.uses())];
         let (to, len) = (*to.address(), to.len());
         check_len(
             OPERATION,
@@ -257,7 +267,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         )?;
         let to = (to, self.core().state().context);
         self.copy_between::<T>(
-            OPERATION,
+            (OPERATION, used),
             len,
             &from.state,
             to,
@@ -292,15 +302,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         from: &DeviceRef<'scope, T>,
     ) -> Result<()> {
         const OPERATION: &str = "Scope::copy_to_peer";
-        let to = &to.inner;
         check_len(
             OPERATION,
             ("the source", from.len()),
             ("the destination", to.len),
         )?;
+        let used = [Used::Read(from.uses()), Used::Written(to.uses())];
+        let to = &to.inner;
         let from = (*from.address(), self.core().state().context);
         self.copy_between::<T>(
-            OPERATION,
+            (OPERATION, used),
             to.len,
             &to.state,
             (to.address, to.state.context),
@@ -312,7 +323,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// that of the stream.
     fn copy_between<T>(
         &self,
-        operation: &'static str,
+        (operation, used): (&'static str, [Used<'_>; 2]),
         len: usize,
         peer: &ContextState,
         to: (CUdeviceptr, cuguard_driver::sys::CUcontext),
@@ -321,10 +332,12 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         // Its teardown waits for this, and then for the stream.
         let _inside = peer.enter(operation)?;
         let bytes = len * mem::size_of::<T>();
-        self.enqueue(operation, bytes, |stream| {
-            // SAFETY: both sides have this many bytes and are borrowed until the stream is idle, also where one of the
-            // contexts is closed: its teardown waits for the stream. They do not overlap: `to` is exclusive.
-            unsafe { copy::peer_async(to, from, bytes, stream) }
+        self.end.using(operation, &used, || {
+            self.enqueue(operation, bytes, |stream| {
+                // SAFETY: both sides have this many bytes and are borrowed until the stream is idle, also where one of the
+                // contexts is closed: its teardown waits for the stream. They do not overlap: `to` is exclusive.
+                unsafe { copy::peer_async(to, from, bytes, stream) }
+            })
         })
     }
 }

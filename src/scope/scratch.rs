@@ -9,6 +9,7 @@ use cust::memory::DeviceCopy;
 
 use super::Scope;
 use super::bound::DeviceMut;
+use super::uses::Used;
 use crate::core::Request;
 use crate::core::lock::lock;
 #[cfg(doc)]
@@ -56,7 +57,7 @@ impl<'scope> Scope<'scope, '_> {
         }
         let memory =
             DeviceBuffer::allocate_zeroed(OPERATION, PoolRef::Default, self.end.core(), len)?;
-        Ok(self.keep(memory))
+        self.keep(OPERATION, memory)
     }
 
     /// As [`zeroed`](Self::zeroed), with uninitialized memory.
@@ -93,7 +94,7 @@ impl<'scope> Scope<'scope, '_> {
             return Ok(DeviceMut::new(address, len));
         }
         let memory = DeviceBuffer::allocate_on(OPERATION, PoolRef::Default, self.end.core(), len)?;
-        Ok(self.keep(memory))
+        self.keep(OPERATION, memory)
     }
 
     /// Allocates memory in the graph, for the rest of the capture. `None` outside of a capture.
@@ -139,11 +140,18 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// The scope owns the memory from now on, and only its work can use it.
-    fn keep<T: DeviceCopy>(&self, memory: DeviceBuffer<T>) -> DeviceMut<'scope, T> {
+    fn keep<T: DeviceCopy>(
+        &self,
+        operation: &'static str,
+        memory: DeviceBuffer<T>,
+    ) -> Result<DeviceMut<'scope, T>> {
         let bound = DeviceMut::new(memory.address(), memory.len());
         // Not before it is allocated: where the driver permits no call, nothing is in flight, and nothing could be waited for.
         self.end.expect_work();
         self.end.keep_scratch(memory.into_owned());
-        bound
+        // Allocated, and cleared, on this stream.
+        let used = [Used::Written(bound.uses())];
+        self.end.using(operation, &used, || Ok(()))?;
+        Ok(bound)
     }
 }

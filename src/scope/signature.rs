@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ptr;
 
 use super::parameter::{Lengths, Parameter, Pass, sealed};
+use super::uses::Used;
 use crate::error::Result;
 
 /// The most parameters of a typed kernel.
@@ -47,12 +48,13 @@ pub trait SignatureArguments<'a, 'scope>: Signature {
     /// A tuple with the argument of each parameter that has one; see [`Parameter`].
     type Arguments;
 
-    /// Calls `launch` with pointers to the arguments.
+    /// Calls `launch` with pointers to the arguments, and with how the kernel uses them where that is asked for.
     #[doc(hidden)]
     fn pass<R>(
         operation: &'static str,
         arguments: Self::Arguments,
-        launch: impl FnOnce(&[*mut c_void]) -> Result<R>,
+        asks_for_uses: bool,
+        launch: impl FnOnce(&[*mut c_void], &[Used<'_>]) -> Result<R>,
     ) -> Result<R>;
 }
 
@@ -103,7 +105,8 @@ macro_rules! arguments {
             fn pass<R>(
                 operation: &'static str,
                 arguments: Self::Arguments,
-                launch: impl FnOnce(&[*mut c_void]) -> Result<R>,
+                asks_for_uses: bool,
+                launch: impl FnOnce(&[*mut c_void], &[Used<'_>]) -> Result<R>,
             ) -> Result<R> {
                 #[allow(unused_mut, unused_variables, unused_assignments, reason = "a kernel without parameters")]
                 {
@@ -122,6 +125,11 @@ macro_rules! arguments {
                         $all::resolve(index, &mut lengths)?;
                         index += 1;
                     )*
+                    let mut uses = Vec::new();
+                    if asks_for_uses {
+                        let rest = &list;
+                        $(let rest = $all::used(rest, &mut uses);)*
+                    }
                     let mut pointers = [ptr::null_mut(); MAX];
                     (index, _) = (0, ());
                     let rest = &list;
@@ -129,7 +137,7 @@ macro_rules! arguments {
                         let rest = $all::point(rest, index, &lengths, &mut pointers[index]);
                         index += 1;
                     )*
-                    launch(&pointers[..index])
+                    launch(&pointers[..index], &uses)
                 }
             }
         }
@@ -235,7 +243,7 @@ mod tests {
             DeviceMut::new(0x3000, 1),
         );
         let arguments = (&x, 7, &mut y, [1, 2, 3], &mut z);
-        let read = Mixed::pass("test", arguments, |at| {
+        let read = Mixed::pass("test", arguments, false, |at, _| {
             assert_eq!(at.len(), 8);
             assert_eq!((read::<u32>(at[0]), read::<u64>(at[1])), (5, 0x1000));
             assert_eq!((read::<u8>(at[2]), read::<u64>(at[3])), (7, 0x2000));
@@ -255,7 +263,7 @@ mod tests {
         let most = i32::MAX as usize;
         for (length, fits) in [(0, true), (most, true), (most + 1, false)] {
             let slice = DeviceRef::<u8>::new(0x1000, length);
-            let passed = <(&[u8], Len<i32>)>::pass("test", (&slice,), |at| {
+            let passed = <(&[u8], Len<i32>)>::pass("test", (&slice,), false, |at, _| {
                 assert_eq!(read::<i32>(at[1]) as usize, length);
                 Ok(())
             });
@@ -273,9 +281,9 @@ mod tests {
     #[test]
     fn slices_without_a_common_length_may_differ() {
         let (x, y) = (DeviceRef::<u8>::new(16, 3), DeviceRef::<u8>::new(32, 4));
-        let passed = <(&[u8], &[u8])>::pass("test", (&x, &y), |at| Ok(at.len()));
+        let passed = <(&[u8], &[u8])>::pass("test", (&x, &y), false, |at, _| Ok(at.len()));
         assert_eq!(passed, Ok(2));
-        let passed = <(&[u8], &[u8], Len<u32>)>::pass("test", (&x, &y), |_| Ok(()));
+        let passed = <(&[u8], &[u8], Len<u32>)>::pass("test", (&x, &y), false, |_, _| Ok(()));
         assert!(matches!(passed, Err(Error::LengthMismatch { .. })));
     }
 }

@@ -14,7 +14,7 @@ use cuguard::{
 /// With these settings of reports.
 pub type Scenario = fn(&ReportSettings) -> Result<()>;
 
-pub const SCENARIOS: [(&str, Scenario); 21] = [
+pub const SCENARIOS: [(&str, Scenario); 22] = [
     ("memory", memory),
     ("streams", streams),
     ("pools", pools),
@@ -34,6 +34,7 @@ pub const SCENARIOS: [(&str, Scenario); 21] = [
     ("views", views),
     ("two contexts", two_contexts),
     ("scratch memory and host functions", scratch_memory),
+    ("several streams", several_streams),
     ("graphs", graphs),
     ("matrices and the driver's host memory", matrices),
 ];
@@ -285,6 +286,28 @@ fn in_pieces(settings: &ReportSettings) -> Result<()> {
         .piece_bytes(5_000)
         .update(&mut values, |s, mut piece| s.fill(&mut piece.data, 2))?;
     assert!(values.iter().all(|value| *value == 2));
+    context.close()
+}
+
+/// One scope over them: what one writes, the other reads.
+fn several_streams(settings: &ReportSettings) -> Result<()> {
+    let context = primary(settings)?;
+    let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
+    let source = PinnedBuffer::from_slice(&context, &[3_u8; 1000])?;
+    let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
+    let mut data = DeviceBuffer::<u8>::zeroed(&context, 1000)?;
+    let seen = AtomicU32::new(0);
+    Stream::scope_over([&one, &other], |[one, other]| {
+        let mut data = one.bind_mut(&mut data)?;
+        one.upload(&mut data, &one.bind_host(&source))?;
+        let mut scratch = one.zeroed(1000)?;
+        other.copy(&mut scratch, &data)?;
+        other.call(|| seen.store(1, Ordering::Relaxed))?;
+        one.download(&mut one.bind_host_mut(&mut target), &scratch)
+    })?;
+    assert_eq!((*target).to_vec(), [3; 1000]);
+    assert_eq!(seen.into_inner(), 1);
+    drop((source, data, one, other));
     context.close()
 }
 

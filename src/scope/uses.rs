@@ -1,0 +1,169 @@
+//! The order of work on several streams that uses the same memory.
+//!
+//! What is bound in a scope over several streams knows which of them use it. An event is recorded after each operation. Before
+//! an operation that conflicts with earlier ones on other streams, its stream is made to wait for their events. So the
+//! work on each binding has the effect that it would have on one stream, and what does not conflict overlaps.
+
+use std::sync::{Arc, Mutex};
+
+use crate::core::StreamState;
+use crate::core::free_event::FreeEvent;
+use crate::core::lock::lock;
+use crate::error::Result;
+
+/// The streams of a scope over several, as one of them sees it.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct StreamGroup {
+    streams: Arc<[Arc<StreamState>]>,
+    index: usize,
+}
+
+/// The last use of a binding on one stream.
+#[derive(Clone, Debug)]
+struct Use {
+    stream: usize,
+    /// Whether it may have written the memory, this time or before.
+    wrote: bool,
+    /// After that work. `None` where no event could be recorded, and while the work is being enqueued: what conflicts then
+    /// waits for all work of that stream.
+    event: Option<Arc<FreeEvent>>,
+    /// Streams that wait for it already.
+    waiting: Vec<usize>,
+    /// How many threads are enqueuing such work.
+    pending: usize,
+    /// Whether several are, or were: nothing is known of the order of their work and of their events.
+    overlaps: bool,
+}
+
+impl Use {
+    /// Whether both have the same event.
+    fn is(&self, other: &Self) -> bool {
+        let both = self.event.as_ref().zip(other.event.as_ref());
+        both.is_some_and(|(event, other)| Arc::ptr_eq(event, other))
+    }
+}
+
+/// Which streams use what is bound, and how. Empty in a scope of one stream.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct Uses(Mutex<Vec<Use>>);
+
+impl Clone for Uses {
+    fn clone(&self) -> Self {
+        Self(Mutex::new(lock(&self.0).clone()))
+    }
+}
+
+/// What an operation does with memory that is bound.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug)]
+pub enum Used<'a> {
+    Read(&'a Uses),
+    Written(&'a Uses),
+}
+
+impl Used<'_> {
+    fn uses(&self) -> &Uses {
+        let (Self::Read(uses) | Self::Written(uses)) = self;
+        uses
+    }
+
+    fn writes(&self) -> bool {
+        matches!(self, Self::Written(_))
+    }
+}
+
+impl StreamGroup {
+    /// That of each stream.
+    pub(super) fn of_each(
+        streams: &Arc<[Arc<StreamState>]>,
+    ) -> impl ExactSizeIterator<Item = Self> + use<> {
+        let streams = streams.clone();
+        (0..streams.len()).map(move |index| Self {
+            streams: streams.clone(),
+            index,
+        })
+    }
+
+    pub(super) fn streams(&self) -> &[Arc<StreamState>] {
+        &self.streams
+    }
+
+    /// Enqueues an operation on this stream, after what it conflicts with on the others.
+    #[cold]
+    pub(super) fn enqueue<R>(
+        &self,
+        operation: &'static str,
+        used: &[Used<'_>],
+        enqueue: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        for one in used {
+            self.begin(operation, one)?;
+        }
+        let enqueued = enqueue();
+        // Also after an error, which may be of earlier work, with this work begun.
+        let event = FreeEvent::record_in(&self.streams[self.index]).map(Arc::new);
+        for one in used {
+            self.end(one, &event);
+        }
+        enqueued
+    }
+
+    /// Orders this stream after conflicting uses.
+    fn begin(&self, operation: &'static str, used: &Used<'_>) -> Result<()> {
+        let own = &self.streams[self.index];
+        let conflicts = |one: &&Use| {
+            let is_waiting = one.event.is_some() && one.waiting.contains(&self.index);
+            one.stream != self.index && (one.wrote || used.writes()) && !is_waiting
+        };
+        let before: Vec<Use> = lock(&used.uses().0)
+            .iter()
+            .filter(conflicts)
+            .cloned()
+            .collect();
+        // Without the lock: another thread may be inside the gate that this enters, and need it.
+        for one in &before {
+            match &one.event {
+                Some(event) => event.order(operation, own)?,
+                None => own.order_after(operation, &self.streams[one.stream])?,
+            }
+        }
+        let mut uses = lock(&used.uses().0);
+        for one in uses.iter_mut() {
+            if before.iter().any(|known| one.is(known)) {
+                one.waiting.push(self.index);
+            }
+        }
+        // Who comes after a write comes after all that this waits for.
+        let is_superseded =
+            |one: &mut Use| one.stream == self.index || used.writes() && one.pending == 0;
+        let superseded: Vec<_> = uses.extract_if(.., is_superseded).collect();
+        let own = superseded.iter().find(|one| one.stream == self.index);
+        let pending = own.map_or(0, |own| own.pending);
+        uses.push(Use {
+            stream: self.index,
+            wrote: used.writes() || own.is_some_and(|own| own.wrote),
+            event: None,
+            waiting: Vec::new(),
+            pending: pending + 1,
+            overlaps: pending != 0,
+        });
+        drop(uses);
+        // Without the lock: this destroys events.
+        drop(superseded);
+        Ok(())
+    }
+
+    /// The operation is enqueued, and the event recorded after it.
+    fn end(&self, used: &Used<'_>, event: &Option<Arc<FreeEvent>>) {
+        let mut uses = lock(&used.uses().0);
+        let mut uses = uses.iter_mut();
+        if let Some(own) = uses.find(|one| one.stream == self.index) {
+            own.pending -= 1;
+            if !own.overlaps {
+                own.event.clone_from(event);
+            }
+        }
+    }
+}
