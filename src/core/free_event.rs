@@ -72,22 +72,48 @@ impl FreeEvent {
 
     /// Records an event in a stream that is alive, as far as the driver permits.
     pub(crate) fn record_in(stream: &StreamState) -> Option<Self> {
-        let (state, handle) = (stream.state(), stream.handle());
-        let entered = state.enter(OPERATION).ok()?;
+        match stream.is_per_thread() {
+            // That of the thread that uses it: the legacy default stream comes after all of them.
+            true => Self::record_one(stream, CUstream::LEGACY, Arc::default()),
+            false => Self::record_own(stream),
+        }
+    }
+
+    /// The same for the thread that enqueues: its own stream, if that is the per-thread default stream.
+    pub(crate) fn record_own(stream: &StreamState) -> Option<Self> {
+        Self::record_one(stream, stream.handle(), stream.progress().clone())
+    }
+
+    /// Records an event in a stream of the context of `stream`, which is alive. Not under the lock of the list: the driver may
+    /// block where a queue is full.
+    fn record_one(
+        stream: &StreamState,
+        handle: CUstream,
+        progress: Arc<FreeProgress>,
+    ) -> Option<Self> {
+        let state = stream.state();
+        let _entered = state.enter(OPERATION).ok()?;
         // An event in a stream that other code captures would become a part of its graph.
         // SAFETY: the stream is alive.
-        if unsafe { stream::is_capturing(handle) } != Ok(false) {
+        if unsafe { stream::is_capturing(stream.handle()) } != Ok(false) {
             return None;
         }
-        let of_stream = match stream.is_per_thread() {
-            // That of the thread that uses it: the legacy default stream comes after all of them.
-            true => (CUstream::LEGACY, Arc::default()),
-            false => (handle, stream.progress().clone()),
-        };
-        let recorded = Self::record(state, |_| vec![of_stream]);
-        drop(entered);
-        // The drops of those that failed enter and lock.
-        recorded.0.into_iter().next()
+        // Before the event is recorded, so that the event is after all frees up to this point.
+        let point = progress.point();
+        let event = event::create(flags::EVENT_DISABLE_TIMING).ok()?;
+        // SAFETY: both are alive, and of one context.
+        if unsafe { event::record(event, handle) }.is_err() {
+            // SAFETY: created above; no other reference exists.
+            let _ = unsafe { destroy_event(state, event) };
+            return None;
+        }
+        // Teardown, which takes what is on the list, waits for this operation.
+        Some(Self {
+            state: state.clone(),
+            number: state.streams.add_event(event),
+            progress,
+            point,
+        })
     }
 
     /// Records an event in each of some streams. Also returns the events that failed, to be dropped outside of the gate.

@@ -38,11 +38,12 @@ impl HandleList {
     }
 
     /// Adds an event that teardown destroys.
-    pub(crate) fn add_event(&self, event: CUevent) {
+    pub(crate) fn add_event(&self, event: CUevent) -> u64 {
         let mut handles = self.lock();
         handles.next += 1;
         let number = handles.next;
         handles.events.insert(number, event);
+        number
     }
 
     /// Takes all events, for teardown. The gate is closed and the device idle, so every event is complete.

@@ -101,7 +101,7 @@ impl Drop for Point {
         // Points are dropped inside the gate, and by teardown. Where the context is closed, this thread may still be
         // inside: teardown waits for it, and then destroys the event. What is left after that is destroyed with the context.
         if state.is_closed() && !state.is_torn_down_by(this_thread()) {
-            state.streams.add_event(self.event);
+            let _ = state.streams.add_event(self.event);
             return;
         }
         let driver = PoolDriver::new(&state);

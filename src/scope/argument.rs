@@ -35,7 +35,9 @@ use crate::guards::Function;
 ///
 /// # Safety
 ///
-/// `parameter` returns a pointer to the value that the driver copies as the kernel's parameter, and `size` its size in bytes.
+/// `parameter` returns a pointer to the value that the driver copies as the kernel's parameter, and `size` its size in bytes. Other
+/// types than those of this crate do not stand for memory that is bound: in a
+/// [scope over several streams](crate::Stream::scope_over) the work with it would not be ordered.
 pub unsafe trait KernelArgument<'scope> {
     #[doc(hidden)]
     fn parameter(&self) -> *const c_void;

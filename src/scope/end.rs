@@ -13,7 +13,8 @@
 //! - If the context was closed within the scope, teardown has waited for the device. Where it could not (the context
 //!   cannot be made current, and other code keeps it alive), the process is aborted too.
 //! - In a forked child nothing is in flight: it has a copy of the memory.
-//! - Scratch memory is freed on the stream before the wait. Host functions are dropped after it: see
+//! - Scratch memory is freed on the stream before the wait; in a scope over several streams after the wait for all of them, as one may use
+//!   what another has. Host functions are dropped after the wait: see
 //!   `core/host_call.rs`.
 //! - If the process is exiting, the driver must not be called, so it is unknown whether the work is done. The thread
 //!   blocks here: the exit, on another thread, ends it. If that takes half a minute because the exit waits for this
@@ -27,7 +28,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use cuguard_driver::sys::CUresult;
 
-use super::capture::Capture;
+use super::captured::Capture;
 use super::uses::{StreamGroup, Used};
 use crate::core::host_call::{CallGroup, HostCall, Panic};
 use crate::core::lock::lock;

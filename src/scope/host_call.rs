@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::error::Result;
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Calls `f` on a thread of the driver when all work enqueued so far is done. Work enqueued later waits for it.
+    /// Calls `f` on a thread of the driver when all work enqueued on this stream so far is done. Work enqueued later on it waits for the call.
     ///
     /// `f` may borrow what lives longer than the scope. No CUDA call is permitted in it: operations fail with
     /// `CUDA_ERROR_NOT_PERMITTED`, and guards that are dropped there are freed later. If it panics, later work goes on,
@@ -42,6 +42,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Errors
     ///
     /// [`Error::ContextClosed`], [`Error::Capture`] in a capture, or any other driver error.
+    #[doc(alias("add_callback", "cuLaunchHostFunc"))]
     pub fn call(&self, f: impl FnOnce() + Send + 'env) -> Result<()> {
         self.call_once("Scope::call", f)
     }

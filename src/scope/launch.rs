@@ -48,8 +48,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// - The arguments match the kernel's parameters in order and type. Number and sizes are compared by the launch, with a
     ///   driver of CUDA 12.4 or later; an older one does not know them, and they have to match too.
-    /// - The kernel stays within the memory that it is passed. It only reads what is bound by [`bind`](Scope::bind), and
-    ///   leaves only valid values in what is bound by [`bind_mut`](Scope::bind_mut).
+    /// - The kernel stays within the memory that it is passed. It only reads what it is passed as
+    ///   [`DeviceRef`](crate::scope::DeviceRef) or [`PeerRef`](crate::scope::PeerRef): what is bound by [`bind`](Scope::bind), and
+    ///   `&*x` of what is bound by [`bind_mut`](Scope::bind_mut). It leaves only valid values in what it is passed as
+    ///   [`DeviceMut`](crate::scope::DeviceMut) or [`PeerMut`](crate::scope::PeerMut).
     /// - Memory that it reaches in other ways, such as through addresses in memory and global variables of the module, is
     ///   valid and free of conflicting accesses until the scope ends; in a [capture](crate::Stream::capture), while the
     ///   graph or an executable of it exists.
@@ -69,6 +71,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// returned by a later call that waits for it.
     #[track_caller]
     #[inline]
+    #[doc(alias("launch_kernel", "launch_builder", "cuLaunchKernel"))]
     pub unsafe fn launch(
         &self,
         function: &Function<'env>,

@@ -50,7 +50,8 @@ impl Stream {
     ///
     /// Work on different streams overlaps, but where it uses the same memory: work that writes what is bound runs after earlier
     /// work with it on the other streams, and work that reads it runs after what they have written. So the outcome is that of one
-    /// stream, in the order of the calls. The program needs no events: the scope records one after each operation.
+    /// stream, in the order of the calls. The program needs no events: the scope records one after each operation. (A closure of
+    /// [`call`](Scope::call) uses nothing that is bound; it runs after the earlier work of its own stream.)
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -6,10 +6,12 @@
 
 use std::sync::{Arc, Mutex};
 
+use cuguard_sync::process;
+
 use crate::core::StreamState;
 use crate::core::free_event::FreeEvent;
 use crate::core::lock::lock;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The streams of a scope over several, as one of them sees it.
 #[doc(hidden)]
@@ -19,11 +21,10 @@ pub struct StreamGroup {
     index: usize,
 }
 
-/// The last use of a binding on one stream.
+/// The last read of a binding on one stream, or the last write.
 #[derive(Clone, Debug)]
 struct Use {
     stream: usize,
-    /// Whether it may have written the memory, this time or before.
     wrote: bool,
     /// After that work. `None` where no event could be recorded, and while the work is being enqueued: what conflicts then
     /// waits for all work of that stream.
@@ -38,7 +39,7 @@ struct Use {
 
 impl Use {
     /// Whether both have the same event.
-    fn is(&self, other: &Self) -> bool {
+    fn has_event_of(&self, other: &Self) -> bool {
         let both = self.event.as_ref().zip(other.event.as_ref());
         both.is_some_and(|(event, other)| Arc::ptr_eq(event, other))
     }
@@ -72,6 +73,11 @@ impl Used<'_> {
     fn writes(&self) -> bool {
         matches!(self, Self::Written(_))
     }
+
+    /// Whether both are of the same binding.
+    fn is(&self, other: Self) -> bool {
+        std::ptr::eq(self.uses(), other.uses())
+    }
 }
 
 impl StreamGroup {
@@ -98,20 +104,42 @@ impl StreamGroup {
         used: &[Used<'_>],
         enqueue: impl FnOnce() -> Result<R>,
     ) -> Result<R> {
-        for one in used {
-            self.begin(operation, one)?;
+        // In a forked child a thread that does not exist may hold a lock.
+        if process::is_exiting() {
+            return Err(Error::ProcessEnding { operation });
         }
+        let mut begun = Begun {
+            group: self,
+            used: Vec::with_capacity(used.len()),
+            count: 0,
+            event: None,
+        };
+        for one in used {
+            // A kernel may have it twice.
+            match begun.used.iter_mut().find(|known| known.is(*one)) {
+                Some(known) if one.writes() => *known = *one,
+                Some(_) => {}
+                None => begun.used.push(*one),
+            }
+        }
+        for one in &begun.used {
+            self.order(operation, one)?;
+        }
+        for one in &begun.used {
+            self.begin(one);
+        }
+        begun.count = begun.used.len();
         let enqueued = enqueue();
         // Also after an error, which may be of earlier work, with this work begun.
-        let event = FreeEvent::record_in(&self.streams[self.index]).map(Arc::new);
-        for one in used {
-            self.end(one, &event);
+        if !begun.used.is_empty() {
+            begun.event = FreeEvent::record_own(&self.streams[self.index]).map(Arc::new);
         }
+        drop(begun);
         enqueued
     }
 
     /// Orders this stream after conflicting uses.
-    fn begin(&self, operation: &'static str, used: &Used<'_>) -> Result<()> {
+    fn order(&self, operation: &'static str, used: &Used<'_>) -> Result<()> {
         let own = &self.streams[self.index];
         let conflicts = |one: &&Use| {
             let is_waiting = one.event.is_some() && one.waiting.contains(&self.index);
@@ -131,19 +159,26 @@ impl StreamGroup {
         }
         let mut uses = lock(&used.uses().0);
         for one in uses.iter_mut() {
-            if before.iter().any(|known| one.is(known)) {
+            if before.iter().any(|known| one.has_event_of(known)) {
                 one.waiting.push(self.index);
             }
         }
-        // Who comes after a write comes after all that this waits for.
-        let is_superseded =
-            |one: &mut Use| one.stream == self.index || used.writes() && one.pending == 0;
+        Ok(())
+    }
+
+    /// The work is about to be enqueued. The use has no event yet.
+    fn begin(&self, used: &Used<'_>) {
+        let mut uses = lock(&used.uses().0);
+        // Who comes after a write comes after all that this waits for. A read leaves the write of the same stream: others need not
+        // wait for the read.
+        let is_own = |one: &Use| one.stream == self.index && one.wrote == used.writes();
+        let is_superseded = |one: &mut Use| is_own(one) || used.writes() && one.pending == 0;
         let superseded: Vec<_> = uses.extract_if(.., is_superseded).collect();
-        let own = superseded.iter().find(|one| one.stream == self.index);
+        let own = superseded.iter().find(|one| is_own(one));
         let pending = own.map_or(0, |own| own.pending);
         uses.push(Use {
             stream: self.index,
-            wrote: used.writes() || own.is_some_and(|own| own.wrote),
+            wrote: used.writes(),
             event: None,
             waiting: Vec::new(),
             pending: pending + 1,
@@ -152,17 +187,35 @@ impl StreamGroup {
         drop(uses);
         // Without the lock: this destroys events.
         drop(superseded);
-        Ok(())
     }
+}
 
-    /// The operation is enqueued, and the event recorded after it.
-    fn end(&self, used: &Used<'_>, event: &Option<Arc<FreeEvent>>) {
-        let mut uses = lock(&used.uses().0);
-        let mut uses = uses.iter_mut();
-        if let Some(own) = uses.find(|one| one.stream == self.index) {
-            own.pending -= 1;
-            if !own.overlaps {
-                own.event.clone_from(event);
+/// An operation that is being enqueued, until dropped.
+struct Begun<'a> {
+    group: &'a StreamGroup,
+    used: Vec<Used<'a>>,
+    /// How many of them are begun.
+    count: usize,
+    /// Recorded after it.
+    event: Option<Arc<FreeEvent>>,
+}
+
+impl Drop for Begun<'_> {
+    fn drop(&mut self) {
+        // In a forked child a thread that does not exist may hold a lock.
+        if process::is_forked() {
+            return;
+        }
+        for used in &self.used[..self.count] {
+            let mut uses = lock(&used.uses().0);
+            let mut uses = uses.iter_mut();
+            let is_own =
+                |one: &&mut Use| one.stream == self.group.index && one.wrote == used.writes();
+            if let Some(own) = uses.find(is_own) {
+                own.pending -= 1;
+                if !own.overlaps {
+                    own.event.clone_from(&self.event);
+                }
             }
         }
     }

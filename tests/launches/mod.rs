@@ -5,6 +5,7 @@ mod arguments;
 mod config;
 mod cost;
 mod occupancy;
+mod over_streams;
 mod running;
 
 use std::alloc::Layout;
