@@ -7,7 +7,7 @@
 Rules:
   crates    a crate's [dependencies] are of a lower layer (CRATES), and CUDA-free crates stay so (NO_CUDA)
   modules   a module of src/ imports only modules of a lower layer (MODULES)
-  cycles    no import cycle between the top-level modules of a crate, nor between folders
+  cycles    no import cycle between the top-level modules of a crate, between folders, nor between files, but for KNOWN_CYCLES
   raw       src/ does not use cuguard_driver::api; it calls cuguard_driver::result
   unsafe    `unsafe` in src/ only in the modules that UNSAFE names
 
@@ -46,6 +46,9 @@ CUDA = {"cuguard-sys", "cuguard-sim", "cuguard-driver", "cuguard-libcuda-sim"}
 MODULES = ["error", "core", "exit", "live", "recovery", "guards", "scope", "chunked", "lib", "test", "guide"]
 UNSAFE = {"core", "exit", "recovery", "guards", "scope"}
 
+# Folders in which files still import each other, and how many of them at most. The numbers only go down.
+KNOWN_CYCLES = {("src", "core"): 30, ("crates/audit/src", "end"): 15, ("crates/audit/src", "heap"): 2}
+
 LITERALS = re.compile(
     r"""//[^\n]*
       | /\*.*?\*/
@@ -59,7 +62,7 @@ DEFINITION = re.compile(
     r"\b(?:const\s+(?!(?:fn|unsafe|extern|async)\b)|(?:fn|struct|enum|trait|type|static|union|mod|macro_rules!)\s+)(\w+)"
 )
 MACRO = re.compile(r"macro_rules!\s+(\w+)")
-FOR_TESTS = re.compile(r"#\s*\[\s*cfg\s*\(\s*(?:all\s*\(\s*)?(?:doc)?test\b[^\]]*\]")
+FOR_TESTS = re.compile(r"#\s*\[\s*cfg\s*\(\s*(?:all\s*\(\s*)?(?:doc|doctest|test)\b[^\]]*\]")
 
 
 def blank(text):
@@ -105,6 +108,11 @@ class Module:
         self.path, self.name = path, name  # name: ("guards", "memory"); () for the root
         self.code, self.test_modules = without_tests(strip(path.read_text(encoding="utf-8")))
         self.defines, self.macros = set(DEFINITION.findall(self.code)), set(MACRO.findall(self.code))
+        # The relative paths of a macro begin where it is used.
+        for macro in MACRO.finditer(self.code):
+            end = item_end(self.code, macro.start())
+            body = re.sub(r"\b(?:super|self)\s*::", lambda path: blank(path[0]), self.code[macro.start() : end])
+            self.code = self.code[: macro.start()] + body + self.code[end:]
         self.paths, self.reexports, self.globs = [], {}, []
         ends = [m.start() for m in re.finditer("\n", self.code)]
         self.tokens = [(m[0], bisect_left(ends, m.start()) + 1) for m in TOKEN.finditer(self.code)]
@@ -218,7 +226,8 @@ def resolve(path, modules, seen=()):
             seen = (*seen, (name, rest[0]))
             if rest[0] in module.reexports:
                 return resolve(module.reexports[rest[0]] + rest[1:], modules, seen)
-            for target in module.globs:
+            # What the module defines itself comes before what it has by a glob.
+            for target in module.globs if rest[0] not in module.defines else []:
                 found = resolve(target + rest, modules, seen)
                 if rest[0] in modules[found].defines:
                     return found
@@ -261,9 +270,23 @@ def cycles(edges):
     return [sorted(component) for component in found if len(component) > 1]
 
 
-def check_cycles(root, modules, problems):
-    """No cycle between a crate's top-level modules, nor between a folder and its neighbours in a folder. Files of one
-    folder below the top may import each other."""
+def check_cycles(repository, root, modules, problems):
+    """No cycle between a crate's top-level modules, between a folder and its neighbours in a folder, nor between files."""
+    edges = {}
+    for source, target, line in imports(modules):
+        edges.setdefault(source, {}).setdefault(target, line)
+    known = dict(KNOWN_CYCLES)
+    for component in cycles(edges):
+        folder = next((name[0] for name in component if name), "")
+        place = root.relative_to(repository).as_posix()
+        if all(name[:1] == (folder,) for name in component) and len(component) <= known.pop((place, folder), 0):
+            continue
+        files = ", ".join(str(modules[name].path) for name in component)
+        problems.append(f"cycles: {root}: import cycle of {files}")
+        for source in component:
+            for target, line in edges[source].items():
+                if target in component:
+                    problems.append(f"    {modules[source].path}:{line} -> {modules[target].path}")
     folders = {name for name, module in modules.items() if module.path.name == "mod.rs"}
     folders |= {name[:length] for name in modules for length in range(len(name))}
     for outer in sorted(folders):
@@ -340,7 +363,7 @@ def check(root):
     check_crates(root, problems)
     for source in [root / "src", *sorted(root.glob("crates/*/src"))]:
         modules = read_crate(source)
-        check_cycles(source, modules, problems)
+        check_cycles(root, source, modules, problems)
         if source == root / "src":
             check_source(modules, problems)
     return problems
@@ -376,6 +399,7 @@ BROKEN = [
     ("modules: ", "src/extra.rs", ""),
     ("cycles: ", "crates/registry/src/a.rs", "use super::b;\n"),
     ("cycles: ", "src/guards/memory/mod.rs", "use crate::guards::Context;\n", "src/guards/context.rs", "use super::memory;\n"),
+    ("cycles: ", "src/guards/event.rs", "use super::context;\n", "src/guards/context.rs", "use super::event;\n"),
     ("raw: ", "src/core/gate.rs", "use cuguard_driver::{api, sys};\n"),
     ("unsafe: ", "src/error.rs", "fn f() { unsafe {} }\n"),
 ]

@@ -23,7 +23,6 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "settings do nothing by themselves"]
-#[doc(alias = "Shortage")]
 pub struct OomPolicy {
     pub(crate) compact: bool,
     pub(crate) callbacks: bool,

@@ -10,7 +10,9 @@ use crate::core::{ContextState, OpenContext, ReleaseCallback, handle_list};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::guards::{ContextBuilder, Device, Stream};
+#[cfg(doc)]
+use crate::guards::ContextBuilder;
+use crate::guards::{Device, Stream};
 use cuguard_registry::{Kind, Level, Snapshot, SnapshotReason, Totals};
 use cuguard_sync::process;
 
@@ -42,6 +44,7 @@ use cuguard_sync::process;
 /// ```
 #[derive(Debug)]
 #[must_use = "torn down at once if unused"]
+#[doc(alias("CudaContext", "cuCtxCreate", "cuDevicePrimaryCtxRetain", "quick_init"))]
 pub struct Context {
     /// The home of buffers that come from the context's pool. It keeps the context open, so it is dropped first.
     default: OnceLock<Stream>,
@@ -49,28 +52,6 @@ pub struct Context {
 }
 
 impl Context {
-    /// Retains the primary context of a device. Devices are numbered from 0.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// let context = cuguard::Context::new(0)?;
-    /// assert_eq!(context.device().ordinal(), 0);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Load`] if there is no driver, [`Error::NoSuchDevice`], [`Error::OutOfMemory`], [`Error::ProcessEnding`],
-    /// or any other driver error.
-    pub fn new(ordinal: u32) -> Result<Self> {
-        Self::builder().device(ordinal).build_by("Context::new")
-    }
-
-    /// Configures a context; see [`ContextBuilder`].
-    pub fn builder() -> ContextBuilder {
-        ContextBuilder::default()
-    }
-
     pub(super) fn from_state(state: Arc<ContextState>) -> Self {
         let open = OpenContext::new(state);
         Self {
@@ -150,6 +131,7 @@ impl Context {
     /// # Errors
     ///
     /// Any driver error, including that of earlier asynchronous work.
+    #[doc(alias("cuCtxSynchronize", "cudaDeviceSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.state().enter_to_wait("Context::synchronize")?;
         handle_list::track_context_wait(self.state(), || entered.check(context::synchronize()))?;
@@ -245,7 +227,6 @@ impl Context {
     /// assert_eq!(why.call_sites[0].growth, Some(900_000));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    #[doc(alias = "checkpoint")]
     pub fn mark_oom_baseline(&self) {
         self.state().registry.mark_baseline();
     }
@@ -291,7 +272,6 @@ impl Context {
     /// assert!(cache.lock().unwrap().is_none());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    #[doc(alias = "release_on_shortage")]
     pub fn release_on_oom(
         &self,
         callback: impl Fn(u64) + Send + Sync + 'static,

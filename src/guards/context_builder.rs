@@ -66,7 +66,7 @@ impl ContextBuilder {
     /// assert_ne!(primary.as_raw(), dedicated.as_raw());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    #[doc(alias = "own")]
+    #[doc(alias = "cuCtxCreate")]
     pub fn dedicated(mut self) -> Self {
         self.dedicated = true;
         self
@@ -138,7 +138,6 @@ impl ContextBuilder {
     /// assert_eq!(other.memory()?.free, before);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    #[doc(alias = "reclaim")]
     pub fn free_leaks(mut self, free_leaks: bool) -> Self {
         self.free_leaks = Some(free_leaks);
         self
@@ -178,7 +177,6 @@ impl ContextBuilder {
     /// assert!(DeviceBuffer::<u8>::zeroed(&context, 2000).is_err());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    #[doc(alias = "shortage")]
     pub fn oom_policy(mut self, settings: OomPolicy) -> Self {
         self.oom_policy = settings;
         self
@@ -450,4 +448,28 @@ fn is_primary(handle: CUcontext, device: i32) -> result::Result<(bool, result::R
     // SAFETY: retained above, and not used afterwards.
     let released = unsafe { device::primary_ctx_release(device) };
     Ok((primary == handle, released))
+}
+
+impl Context {
+    /// Retains the primary context of a device. Devices are numbered from 0.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// let context = cuguard::Context::new(0)?;
+    /// assert_eq!(context.device().ordinal(), 0);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Load`] if there is no driver, [`Error::NoSuchDevice`], [`Error::OutOfMemory`], [`Error::ProcessEnding`],
+    /// or any other driver error.
+    pub fn new(ordinal: u32) -> Result<Self> {
+        Self::builder().device(ordinal).build_by("Context::new")
+    }
+
+    /// Configures a context; see [`ContextBuilder`].
+    pub fn builder() -> ContextBuilder {
+        ContextBuilder::default()
+    }
 }

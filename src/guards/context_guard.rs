@@ -25,7 +25,7 @@ impl Context {
     /// # Errors
     ///
     /// Any driver error.
-    #[doc(alias = "bind")]
+    #[doc(alias("bind_to_thread", "cuCtxSetCurrent", "cuCtxPushCurrent"))]
     pub fn make_current(&self) -> Result<ContextGuard<'_>> {
         const OPERATION: &str = "Context::make_current";
         let Some(_inside) = self.state().try_enter() else {
@@ -62,7 +62,7 @@ impl Context {
 /// ```
 #[derive(Debug)]
 #[must_use = "the context is current only until this is dropped"]
-#[doc(alias = "Current")]
+#[doc(alias("CurrentContext", "ContextStack"))]
 pub struct ContextGuard<'a> {
     context: &'a Context,
     /// Not `Send`: each thread has its own context stack.

@@ -25,6 +25,7 @@ use crate::guards::{ContextBuilder, DeviceHeap};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u32)]
+#[doc(alias = "ResourceLimit")]
 pub enum ContextLimit {
     /// The stack of each thread of a kernel, in bytes.
     StackSize = limit::STACK_SIZE,
@@ -57,6 +58,7 @@ impl Context {
     /// # Errors
     ///
     /// `CUDA_ERROR_UNSUPPORTED_LIMIT` if the device does not have it, or any other driver error.
+    #[doc(alias = "cuCtxGetLimit")]
     pub fn limit(&self, limit: ContextLimit) -> Result<u64> {
         let entered = self.state().enter("Context::limit")?;
         let value = entered.check(context::limit(limit as u32))?;
@@ -82,6 +84,7 @@ impl Context {
     ///
     /// `CUDA_ERROR_UNSUPPORTED_LIMIT` if the device does not have it, `CUDA_ERROR_INVALID_VALUE` for a value that it does
     /// not accept, or any other driver error. The limit is unchanged then.
+    #[doc(alias = "cuCtxSetLimit")]
     pub fn set_limit(&self, limit: ContextLimit, value: u64) -> Result<()> {
         let value = usize::try_from(value).unwrap_or(usize::MAX);
         let entered = self.state().enter("Context::set_limit")?;

@@ -33,6 +33,7 @@ use crate::guards::{ComputeCapability, DeviceAttribute, DeviceUuid};
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[doc(alias("CUdevice", "cuDeviceGet"))]
 pub struct Device {
     ordinal: u32,
 }
@@ -73,6 +74,7 @@ impl Device {
     ///
     /// [`Error::Load`] if there is no driver, [`Error::ProcessEnding`], or any other driver error;
     /// `CUDA_ERROR_NO_DEVICE` if there is a driver and no device.
+    #[doc(alias("num_devices", "cuDeviceGetCount"))]
     pub fn count() -> Result<u32> {
         const OPERATION: &str = "Device::count";
         let _inside = open_contexts::enter_process(OPERATION)?;
@@ -343,6 +345,7 @@ impl Device {
     /// # Errors
     ///
     /// [`Error::UnsupportedAttribute`] if the driver is older than the attribute; else as [`name`](Self::name).
+    #[doc(alias("get_attribute", "cuDeviceGetAttribute"))]
     pub fn attribute(self, attribute: DeviceAttribute) -> Result<i32> {
         const OPERATION: &str = "Device::attribute";
         let _inside = open_contexts::enter_process(OPERATION)?;
@@ -370,6 +373,7 @@ impl Device {
     /// # Errors
     ///
     /// As [`name`](Self::name).
+    #[doc(alias = "cuDeviceCanAccessPeer")]
     pub fn can_access_peer(self, peer: Device) -> Result<bool> {
         self.query("Device::can_access_peer", |device| {
             // A driver may fail for a device and itself.

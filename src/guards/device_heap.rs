@@ -164,7 +164,6 @@ impl<'a> DeviceHeap<'a> {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
-    #[doc(alias = "former")]
     pub fn previous(&self) -> u64 {
         self.previous
     }

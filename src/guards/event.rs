@@ -40,6 +40,7 @@ use cuguard_registry::Kind;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[must_use = "dropped at once if unused"]
+#[doc(alias("CudaEvent", "cuEventCreate"))]
 pub struct Event {
     pub(super) owned: OwnedResource,
     /// `None` for an event of other code.
@@ -182,6 +183,7 @@ impl Event {
     /// # Errors
     ///
     /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
+    #[doc(alias("cuEventRecord", "record_event"))]
     pub fn record(&self, stream: &Stream) -> Result<()> {
         self.record_on("Event::record", stream.stream_state())
     }
@@ -216,6 +218,7 @@ impl Event {
     /// # Errors
     ///
     /// [`Error::ContextClosed`], or any other driver error, including that of earlier asynchronous work.
+    #[doc(alias = "cuEventSynchronize")]
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.state().enter_to_wait("Event::synchronize")?;
         let before = lock(&self.recorded_at).clone();
@@ -247,7 +250,7 @@ impl Event {
     /// # Errors
     ///
     /// [`Error::ContextClosed`], or any other driver error, including that of earlier asynchronous work.
-    #[doc(alias = "has_happened")]
+    #[doc(alias("query", "cuEventQuery"))]
     pub fn is_complete(&self) -> Result<bool> {
         let entered = self.state().enter("Event::is_complete")?;
         // SAFETY: the event is alive.
@@ -272,6 +275,7 @@ impl Event {
     ///
     /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error. The message has the reason if an
     /// event was created without timing, was never recorded, or is not complete.
+    #[doc(alias("elapsed_ms", "elapsed_time_f32", "cuEventElapsedTime"))]
     pub fn elapsed_since(&self, earlier: &Event) -> Result<Duration> {
         const OPERATION: &str = "Event::elapsed_since";
         let earlier_of = ("the earlier event", earlier.state());
@@ -314,5 +318,30 @@ impl Event {
     /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
     pub fn close(self) -> Result<()> {
         self.owned.close("Event::close")
+    }
+}
+
+impl Stream {
+    /// Work enqueued on this stream from now on waits for the event (`cuStreamWaitEvent`). An event that was never
+    /// recorded counts as complete. Does not block the calling thread.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// use cuguard::{Event, Stream};
+    ///
+    /// let (first, second) = (Stream::new(&context)?, Stream::new(&context)?);
+    /// let half_way = Event::new(&context)?;
+    /// half_way.record(&first)?;
+    /// second.wait_for(&half_way)?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
+    #[doc(alias("wait_event", "cuStreamWaitEvent"))]
+    pub fn wait_for(&self, event: &Event) -> Result<()> {
+        event.enqueue_wait("Stream::wait_for", self.stream_state())
     }
 }

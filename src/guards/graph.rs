@@ -38,6 +38,7 @@ use cuguard_registry::Kind;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[must_use = "dropped at once if unused"]
+#[doc(alias("CudaGraph", "CUgraph"))]
 pub struct Graph<'env> {
     /// Destroyed before the closures of its host functions are dropped.
     owned: OwnedResource,
@@ -89,6 +90,7 @@ pub(crate) struct GraphParts<'env> {
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[must_use = "dropped at once if unused"]
+#[doc(alias = "CUgraphExec")]
 pub struct GraphExec<'env> {
     /// Destroyed before the closures of its host functions are dropped.
     owned: OwnedResource,
@@ -342,6 +344,7 @@ impl<'env> GraphExec<'env> {
     ///
     /// [`Error::GraphUpdate`] where the graphs differ in more than parameters, [`Error::Capture`] where both allocate
     /// [scratch memory](crate::Scope::zeroed), [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error. The executable is unchanged, and the new graph is destroyed.
+    #[doc(alias = "cuGraphExecUpdate")]
     pub fn update(&mut self, graph: Graph<'env>) -> Result<()> {
         self.update_by("GraphExec::update", graph)
     }

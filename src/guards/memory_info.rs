@@ -41,6 +41,7 @@ impl Context {
     /// # Errors
     ///
     /// Any driver error.
+    #[doc(alias("mem_get_info", "cuMemGetInfo", "cudaMemGetInfo"))]
     pub fn memory(&self) -> Result<MemoryInfo> {
         let entered = self.state().enter_to_wait("Context::memory")?;
         let info = entered.check(memory::info())?;

@@ -24,6 +24,7 @@ mod profiler;
 mod raw_context;
 mod raw_handles;
 mod stream;
+mod stream_builder;
 #[cfg(doctest)]
 mod thread_refusals;
 
@@ -56,4 +57,5 @@ pub use memory_info::MemoryInfo;
 pub use peer_access::PeerAccess;
 pub use pool_builder::PoolBuilder;
 pub use profiler::Profiler;
-pub use stream::{Stream, StreamBuilder};
+pub use stream::Stream;
+pub use stream_builder::StreamBuilder;

@@ -38,6 +38,7 @@ use cuguard_registry::Kind;
 /// ```
 #[derive(Debug)]
 #[must_use = "the access ends when this is dropped"]
+#[doc(alias("cuCtxEnablePeerAccess", "cudaDeviceEnablePeerAccess"))]
 pub struct PeerAccess {
     owned: OwnedResource,
     /// Keeps the other context open. Dropped after the access.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cuguard_driver::result::{CallError, device, memory};
+use cuguard_driver::result::{CallError, device};
 use cuguard_driver::sys::CUresult;
 
 use super::{compaction, frees, pools, probe, processes};
@@ -77,7 +77,7 @@ pub(super) fn error(
     let trace = || Trace::here(Some(request.site));
     let recorded = record_out_of_memory(request.bytes as u64, trace, state.recorded_number());
     let mut why = describe(state, request, refused, results);
-    if let Some((free, total)) = memory(state) {
+    if let Some((free, total)) = probe::memory(state) {
         (why.free, why.total) = (Some(free), Some(total));
     }
     let settings = &state.oom_policy;
@@ -144,13 +144,6 @@ pub(crate) fn context_refused(
         .map(|total| total as u64);
     recorded.diagnose(|| why.to_text());
     Error::OutOfMemory(Box::new(why))
-}
-
-/// Free and total memory of the device.
-pub(super) fn memory(state: &ContextState) -> Option<(u64, u64)> {
-    let _entered = state.enter("out of memory").ok()?;
-    let info = memory::info().ok()?;
-    Some((info.free as u64, info.total as u64))
 }
 
 /// The pages that several contexts share, by context number. A page with blocks of `first` counts as its own.

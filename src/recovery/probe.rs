@@ -1,4 +1,4 @@
-//! The largest block that can be allocated now, found by trial.
+//! What a device has free: the figure of the driver, and the largest block that can be allocated now, found by trial.
 
 use cuguard_driver::result::memory::{self, MemoryInfo};
 use cuguard_driver::sys::CUstream;
@@ -6,6 +6,13 @@ use cuguard_driver::sys::CUstream;
 use crate::core::{ContextState, free};
 use crate::error::Result;
 use cuguard_registry::{Key, Kind, PAGE};
+
+/// Free and total memory of the device.
+pub(super) fn memory(state: &ContextState) -> Option<(u64, u64)> {
+    let _entered = state.enter("out of memory").ok()?;
+    let info = memory::info().ok()?;
+    Some((info.free as u64, info.total as u64))
+}
 
 /// Searches in whole pages between sizes that succeed and sizes that fail. The blocks are freed at once and not
 /// recorded.

@@ -51,7 +51,7 @@ fn add_own(state: &ContextState, list: &mut [ProcessUse]) {
     }
     let others = list.iter().filter_map(|process| process.bytes);
     let others = others.fold(0, u64::saturating_add);
-    let own = super::gather::memory(state)
+    let own = super::probe::memory(state)
         .map(|(free, total)| total.saturating_sub(free).saturating_sub(others));
     for process in list.iter_mut().filter(|process| process.own) {
         process.bytes = own;

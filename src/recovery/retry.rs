@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cuguard_registry::Kind;
 use cuguard_report::oom::{RecoveryResult, RecoveryStep};
 
-use super::{compaction, frees, gather, other_processes, pools};
+use super::{compaction, frees, gather, other_processes, pools, probe};
 use crate::core::lock::FlagGuard;
 use crate::core::{ContextState, Failed, Refused, Request, deferred};
 use crate::error::{Error, Result};
@@ -107,7 +107,7 @@ fn run_steps(
             }
         };
         if allowed && matters {
-            let before = gather::memory(state);
+            let before = probe::memory(state);
             let mut outcome = None;
             let pool_limit = match refused {
                 Refused::PoolLimit { limit, .. } => Some(limit),
@@ -172,7 +172,7 @@ fn run_steps(
                 Some(Err(Failed::Other(error))) => return Err(*error),
                 _ => {}
             }
-            if let (Some((before, _)), Some((after, _))) = (before, gather::memory(state)) {
+            if let (Some((before, _)), Some((after, _))) = (before, probe::memory(state)) {
                 result.freed = after.saturating_sub(before);
             }
         }
@@ -190,5 +190,5 @@ fn fits_now(state: &ContextState, request: &Request) -> bool {
         request.kind,
         Some(Kind::Device | Kind::StreamOrdered | Kind::GraphMemory)
     );
-    is_of_device && gather::memory(state).is_some_and(|(free, _)| free >= request.bytes as u64)
+    is_of_device && probe::memory(state).is_some_and(|(free, _)| free >= request.bytes as u64)
 }

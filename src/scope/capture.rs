@@ -7,8 +7,8 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::panic::Location;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use cuguard_driver::result::stream;
 use cuguard_driver::sys::{CUdeviceptr, stream_capture_mode};
@@ -16,6 +16,7 @@ use cust::memory::DeviceCopy;
 
 use super::Scope;
 use super::bound::{DeviceMut, DeviceRef};
+use super::captured::Capture;
 use super::end::ScopeEnd;
 use crate::core::host_call::GraphCalls;
 use crate::core::lock::lock;
@@ -27,45 +28,6 @@ use crate::guards::{
 use cuguard_registry::{Entry, Key, Kind};
 
 const OPERATION: &str = "Stream::capture";
-
-/// What a capture in progress has bound and allocated.
-#[derive(Debug)]
-pub(crate) struct Capture {
-    number: u64,
-    /// Memory that nodes of the graph allocate, and that nodes before its end free: address and size.
-    pub(super) scratch: Mutex<Vec<(CUdeviceptr, usize)>>,
-    /// The size of all of it, once the capture has ended.
-    scratch_bytes: usize,
-    /// What is borrowed here and below, is borrowed for longer than the capture lasts.
-    memory: Mutex<Vec<GraphRange<'static>>>,
-    /// For a recapture: the memory of the executable.
-    reusable: Vec<GraphRange<'static>>,
-    /// Of that, what this capture has bound.
-    reused: Mutex<Vec<(Range<CUdeviceptr>, bool)>>,
-}
-
-impl Capture {
-    fn new(number: u64, reusable: Vec<GraphRange<'static>>) -> Self {
-        Self {
-            number,
-            scratch: Mutex::default(),
-            scratch_bytes: 0,
-            memory: Mutex::default(),
-            reusable,
-            reused: Mutex::default(),
-        }
-    }
-
-    /// Records memory that the graph keeps borrowed.
-    ///
-    /// # Safety
-    ///
-    /// It is borrowed for longer than the capture lasts, and for as long as the graph exists.
-    pub(crate) unsafe fn add_memory(&self, range: &GraphRange<'_>) {
-        // SAFETY: as the caller ensures.
-        lock(&self.memory).push(unsafe { range.for_capture() });
-    }
-}
 
 impl ScopeEnd {
     /// Begins a capture on a stream that nothing else uses.
@@ -182,6 +144,7 @@ impl Stream {
     ///
     /// The error of `f`, [`Error::ContextClosed`], or any other driver error. Nothing stays allocated.
     #[track_caller]
+    #[doc(alias("begin_capture", "cuStreamBeginCapture"))]
     pub fn capture<'env, F, R>(&'env self, f: F) -> Result<(Graph<'env>, R)>
     where
         F: for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R>,

@@ -65,6 +65,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error; for page-locked memory of another
     /// context, [`Error::HostContextClosed`], and in a capture [`Error::Capture`].
+    #[doc(alias("async_copy_from", "memcpy_htod", "cuMemcpyHtoDAsync"))]
     pub fn upload<T: DeviceCopy>(
         &self,
         to: &mut DeviceMut<'scope, T>,
@@ -104,6 +105,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error; for page-locked memory of another
     /// context, [`Error::HostContextClosed`], and in a capture [`Error::Capture`].
+    #[doc(alias("async_copy_to", "memcpy_dtoh", "cuMemcpyDtoHAsync"))]
     pub fn download<T: DeviceCopy>(
         &self,
         to: &mut HostMut<'scope, T>,
@@ -145,6 +147,7 @@ impl<'scope> Scope<'scope, '_> {
     /// # Errors
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
+    #[doc(alias("memcpy_dtod", "cuMemcpyDtoDAsync"))]
     pub fn copy<T: DeviceCopy>(
         &self,
         to: &mut DeviceMut<'scope, T>,

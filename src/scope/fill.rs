@@ -27,6 +27,7 @@ impl<'scope> Scope<'scope, '_> {
     /// # Errors
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), or any other driver error.
+    #[doc(alias("memset_zeros", "cuMemsetD8Async"))]
     pub fn zero<T: DeviceCopy + Zeroable>(&self, to: &mut DeviceMut<'scope, T>) -> Result<()> {
         // `Zeroable`: the zero value is valid.
         self.fill_with("Scope::zero", to, 0)
@@ -90,6 +91,7 @@ impl<'scope> Scope<'scope, '_> {
     /// # Errors
     ///
     /// [`ContextClosed`](crate::Error::ContextClosed), or any other driver error.
+    #[doc(alias = "cuMemsetD32Async")]
     pub fn fill<T: DeviceCopy + NoUninit>(
         &self,
         to: &mut DeviceMut<'scope, T>,

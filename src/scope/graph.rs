@@ -99,7 +99,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         })
     }
 
-    /// Launches a graph, after the work enqueued so far and the graph's launches before.
+    /// Launches a graph, after the work that this stream has so far and the graph's launches before.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -129,6 +129,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// memory that is lost.
     #[track_caller]
     #[inline]
+    #[doc(alias = "cuGraphLaunch")]
     pub fn launch_graph(&self, graph: &mut BoundGraph<'scope>) -> Result<()> {
         self.launch_bound("Scope::launch_graph", graph, Location::caller())
     }

@@ -8,6 +8,7 @@ mod argument;
 mod bindable;
 mod bound;
 mod capture;
+mod captured;
 mod copies;
 mod end;
 mod fill;
@@ -426,6 +427,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Errors
     ///
     /// [`Error::WrongContext`], [`Error::ContextClosed`], [`Error::Capture`] in a capture, or any other driver error.
+    #[doc(alias = "cuEventRecord")]
     pub fn record(&self, event: &Event) -> Result<()> {
         const OPERATION: &str = "Scope::record";
         let reason =
@@ -456,6 +458,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Errors
     ///
     /// [`Error::WrongContext`], [`Error::ContextClosed`], [`Error::Capture`] in a capture, or any other driver error.
+    #[doc(alias = "cuStreamWaitEvent")]
     pub fn wait(&self, event: &Event) -> Result<()> {
         const OPERATION: &str = "Scope::wait";
         let reason =

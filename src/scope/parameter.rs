@@ -12,7 +12,6 @@ use std::ptr;
 use cust::memory::DeviceCopy;
 
 use super::bound::{DeviceMut, DeviceRef};
-use super::signature::MAX;
 use super::uses::Used;
 use crate::error::{Error, Result};
 
@@ -87,6 +86,9 @@ pub(super) mod sealed {
     /// Only this crate implements [`Parameter`](super::Parameter) and [`Signature`](super::super::Signature).
     pub trait Sealed {}
 }
+
+/// The most parameters of a typed kernel.
+pub(super) const MAX: usize = 16;
 
 /// The names of parameters in messages.
 const NAMES: [&str; MAX] = [

@@ -252,6 +252,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Errors
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
+    #[doc(alias = "cuMemcpyPeerAsync")]
     pub fn copy_from_peer<T: DeviceCopy>(
         &self,
         to: &mut DeviceMut<'scope, T>,
@@ -296,6 +297,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Errors
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
+    #[doc(alias = "cuMemcpyPeerAsync")]
     pub fn copy_to_peer<T: DeviceCopy>(
         &self,
         to: &mut PeerMut<'scope, T>,

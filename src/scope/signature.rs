@@ -3,12 +3,9 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use super::parameter::{Lengths, Parameter, Pass, sealed};
+use super::parameter::{Lengths, MAX, Parameter, Pass, sealed};
 use super::uses::Used;
 use crate::error::Result;
-
-/// The most parameters of a typed kernel.
-pub(super) const MAX: usize = 16;
 
 /// The parameters of a [typed kernel](crate::Module::kernel): a tuple of up to 16 [`Parameter`]s.
 ///

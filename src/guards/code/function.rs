@@ -3,12 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cuguard_driver::result::function;
+use cuguard_driver::result::{function, module};
 use cuguard_driver::sys::{CUfunction, function_attribute};
 
-use super::Module;
-use super::function_info::FunctionInfo;
-use crate::core::ContextState;
+use super::function_info::{FunctionInfo, parameter_sizes};
+use super::launch_config::LaunchConfig;
+use super::module::{Module, SymbolKind};
+use crate::core::{ContextState, Failed};
 use crate::error::{Error, Result};
 
 /// A kernel of a [`Module`], which it borrows. Launch it with [`Scope::launch`](crate::Scope::launch).
@@ -29,6 +30,7 @@ use crate::error::{Error, Result};
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Clone, Copy)]
+#[doc(alias("CudaFunction", "CUfunction"))]
 pub struct Function<'module> {
     handle: CUfunction,
     info: &'module FunctionInfo,
@@ -141,5 +143,75 @@ impl<'module> Function<'module> {
         let entered = self.state().enter(operation)?;
         // SAFETY: the module is borrowed, and its context is open.
         entered.check(unsafe { function::set_attribute(self.handle, attribute, value) })
+    }
+}
+
+impl Function<'_> {
+    /// Reads the sizes of the kernel's parameters; `None` if the driver is older than the query.
+    pub(crate) fn read_parameter_sizes(
+        &self,
+        operation: &'static str,
+    ) -> Result<Option<Box<[usize]>>> {
+        let entered = self.state().enter(operation)?;
+        // SAFETY: the module is borrowed, and its context is open.
+        entered.check(unsafe { parameter_sizes(*self.handle()) })
+    }
+
+    /// Checks a launch against the limits of device and kernel, and allows it the shared memory that it needs. Calls the
+    /// driver at the first launch of a kernel, and where it needs more shared memory than those before.
+    #[inline]
+    pub(crate) fn prepare(
+        &self,
+        operation: &'static str,
+        config: &LaunchConfig,
+    ) -> Result<(), Failed> {
+        match self.info().is_prepared(operation, config)? {
+            true => Ok(()),
+            false => self.prepare_first(operation, config),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn prepare_first(&self, operation: &'static str, config: &LaunchConfig) -> Result<(), Failed> {
+        let (info, handle) = (self.info(), *self.handle());
+        let entered = self.state().enter(operation)?;
+        let limits = info.limits(&entered, self.state(), handle)?;
+        limits.check(operation, info, config)?;
+        Failed::check(&entered, info.allow_shared(handle, config.shared_bytes))
+    }
+}
+
+impl Module {
+    /// Looks up a kernel by its symbol name: mangled, unless it was declared `extern "C"`.
+    ///
+    /// ```standalone_crate
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
+    /// let saxpy = module.function("saxpy")?;
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchSymbol`], [`Error::WrongSymbolKind`] if it is a variable, [`Error::InteriorNul`],
+    /// [`Error::ContextClosed`], or any other driver error.
+    #[doc(alias("get_function", "load_function", "cuModuleGetFunction"))]
+    pub fn function(&self, name: &str) -> Result<Function<'_>> {
+        self.function_for("Module::function", name)
+    }
+
+    /// The same for an operation that looks up a kernel.
+    pub(crate) fn function_for(&self, operation: &'static str, name: &str) -> Result<Function<'_>> {
+        let handle = self.look_up(operation, SymbolKind::Kernel, name, |module, name| {
+            // SAFETY: the module is alive.
+            unsafe { module::function(module, name) }
+        })?;
+        Ok(Function::new(
+            handle,
+            self.functions.get(handle, name),
+            self,
+        ))
     }
 }

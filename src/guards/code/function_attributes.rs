@@ -58,6 +58,7 @@ impl Function<'_> {
     /// # Errors
     ///
     /// [`Error::ContextClosed`], or any other driver error. The driver may have to load the kernel's code.
+    #[doc(alias = "cuFuncGetAttribute")]
     pub fn attributes(&self) -> Result<FunctionAttributes> {
         let entered = self.state().enter("Function::attributes")?;
         let get = |attribute| {

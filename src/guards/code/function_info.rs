@@ -8,7 +8,7 @@ use cuguard_driver::loaded;
 use cuguard_driver::result::{self, device, function};
 use cuguard_driver::sys::{CUfunction, CUresult, device_attribute, function_attribute};
 
-use super::{Function, LaunchConfig};
+use super::launch_config::{LaunchConfig, SuggestedBlock};
 use crate::core::lock::lock;
 use crate::core::{ContextState, Entered, Failed};
 use crate::error::Error;
@@ -41,7 +41,7 @@ pub(crate) struct FunctionInfo {
     /// Held while `granted` is raised: two launches must not overtake each other between the driver and the field.
     raising: Mutex<()>,
     /// The suggestion for launches without dynamic shared memory.
-    pub(super) suggested: OnceLock<super::SuggestedBlock>,
+    pub(super) suggested: OnceLock<SuggestedBlock>,
 }
 
 /// What a launch of a kernel must not exceed.
@@ -155,7 +155,11 @@ impl FunctionInfo {
 
     /// Fails for a launch that this device cannot run. Whether an earlier launch has prepared the kernel for this one.
     #[inline]
-    fn is_prepared(&self, operation: &'static str, config: &LaunchConfig) -> Result<bool, Error> {
+    pub(super) fn is_prepared(
+        &self,
+        operation: &'static str,
+        config: &LaunchConfig,
+    ) -> Result<bool, Error> {
         let Some(limits) = self.limits.get() else {
             return Ok(false);
         };
@@ -193,7 +197,7 @@ impl FunctionInfo {
 /// # Safety
 ///
 /// The function's module is loaded.
-unsafe fn parameter_sizes(handle: CUfunction) -> result::Result<Option<Box<[usize]>>> {
+pub(super) unsafe fn parameter_sizes(handle: CUfunction) -> result::Result<Option<Box<[usize]>>> {
     // Not called where it is missing: the driver loader would log a warning.
     if loaded().is_some_and(|driver| driver.missing().contains(&"cuFuncGetParamInfo")) {
         return Ok(None);
@@ -208,42 +212,6 @@ unsafe fn parameter_sizes(handle: CUfunction) -> result::Result<Option<Box<[usiz
             Err(error) if error.code == CUresult::NOT_SUPPORTED => return Ok(None),
             Err(error) => return Err(error),
         }
-    }
-}
-
-impl Function<'_> {
-    /// Reads the sizes of the kernel's parameters; `None` if the driver is older than the query.
-    pub(crate) fn read_parameter_sizes(
-        &self,
-        operation: &'static str,
-    ) -> Result<Option<Box<[usize]>>, Error> {
-        let entered = self.state().enter(operation)?;
-        // SAFETY: the module is borrowed, and its context is open.
-        entered.check(unsafe { parameter_sizes(*self.handle()) })
-    }
-
-    /// Checks a launch against the limits of device and kernel, and allows it the shared memory that it needs. Calls the
-    /// driver at the first launch of a kernel, and where it needs more shared memory than those before.
-    #[inline]
-    pub(crate) fn prepare(
-        &self,
-        operation: &'static str,
-        config: &LaunchConfig,
-    ) -> Result<(), Failed> {
-        match self.info().is_prepared(operation, config)? {
-            true => Ok(()),
-            false => self.prepare_first(operation, config),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn prepare_first(&self, operation: &'static str, config: &LaunchConfig) -> Result<(), Failed> {
-        let (info, handle) = (self.info(), *self.handle());
-        let entered = self.state().enter(operation)?;
-        let limits = info.limits(&entered, self.state(), handle)?;
-        limits.check(operation, info, config)?;
-        Failed::check(&entered, info.allow_shared(handle, config.shared_bytes))
     }
 }
 

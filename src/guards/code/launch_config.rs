@@ -3,11 +3,6 @@
 use cuguard_driver::sys::{CUlaunchAttribute, CUlaunchConfig, CUstream, launch_attribute_id};
 use cust::function::{BlockSize, GridSize};
 
-use super::Function;
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::Result;
-
 /// How a kernel is launched: the blocks of the grid, the threads of a block, the dynamic shared memory of a block.
 ///
 /// A pair of grid and block is one, each a number or a tuple of up to three:
@@ -36,6 +31,25 @@ pub struct LaunchConfig {
     pub(crate) cluster: Option<[u32; 3]>,
 }
 
+/// A block size with the highest occupancy; see [`Function::suggested_block_size`].
+///
+/// ```standalone_crate
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// # let context = cuguard::Context::new(0)?;
+/// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
+/// let suggested = module.function("saxpy")?.suggested_block_size(0)?;
+/// assert_eq!(suggested.threads % 32, 0);
+/// # Ok::<(), cuguard::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SuggestedBlock {
+    /// The threads of a block.
+    pub threads: u32,
+    /// How many such blocks the whole device runs at a time: a grid with fewer leaves a part of it idle.
+    pub min_grid: u32,
+}
+
 impl LaunchConfig {
     /// `grid` blocks of `block` threads, each a number or a tuple of up to three.
     pub fn new(grid: impl Into<GridSize>, block: impl Into<BlockSize>) -> Self {
@@ -47,36 +61,6 @@ impl LaunchConfig {
             cooperative: false,
             cluster: None,
         }
-    }
-
-    /// One thread for each of `count` elements, in blocks of the size that
-    /// [occupancy](Function::suggested_block_size) suggests. The last block may have more threads than elements are left,
-    /// so the kernel must compare its index with `count`. For 0 elements there is one block.
-    ///
-    /// A grid has up to 2³¹ - 1 blocks, so `count` may exceed 2³². CUDA's `blockIdx`, `blockDim` and `threadIdx` are 32 bits
-    /// wide: near 2³² elements and beyond, the kernel must compute its index in 64 bits, as in
-    /// `(size_t)blockIdx.x * blockDim.x + threadIdx.x`; an index of type `int` overflows at 2³¹.
-    ///
-    /// The suggestion is made once for each kernel: later calls do not call the driver.
-    ///
-    /// ```standalone_crate
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # use cuguard::{Context, LaunchConfig, Module};
-    /// # let context = Context::new(0)?;
-    /// # let module = Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
-    /// let saxpy = module.function("saxpy")?;
-    /// let config = LaunchConfig::for_elements(&saxpy, 1_000_000)?;
-    /// let ([blocks, ..], [threads, ..]) = (config.grid(), config.block());
-    /// assert!(blocks * threads >= 1_000_000 && (blocks - 1) * threads < 1_000_000);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OutsideLimits`], with the largest `count`, if a grid cannot have that many blocks, [`Error::ContextClosed`], or
-    /// any other driver error.
-    pub fn for_elements(function: &Function<'_>, count: usize) -> Result<Self> {
-        function.config_for("LaunchConfig::for_elements", count)
     }
 
     /// The dynamic shared memory of a block. A launch with more than 48 KiB first allows it for its kernel.

@@ -36,6 +36,7 @@ use cuguard_registry::Kind;
 /// ```
 #[derive(Clone)]
 #[must_use = "links nothing until link is called"]
+#[doc(alias = "cuLinkCreate")]
 pub struct Linker<'context> {
     context: &'context Context,
     options: JitOptions,

@@ -10,7 +10,6 @@ use cuguard_driver::sys::{CUmodule, CUresult};
 
 use super::function_info::FunctionTable;
 use super::jit::{JitCall, JitOptions};
-use super::{Function, ModuleBuilder};
 use crate::core::{self, ContextState, OwnedResource, Request};
 use crate::error::{Error, Result};
 use crate::guards::Context;
@@ -40,9 +39,10 @@ use cuguard_registry::Kind;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[must_use = "dropped at once if unused"]
+#[doc(alias("CudaModule", "cuModuleLoad"))]
 pub struct Module {
     pub(in crate::guards) owned: OwnedResource,
-    functions: FunctionTable,
+    pub(super) functions: FunctionTable,
     info_log: Option<String>,
 }
 
@@ -110,123 +110,6 @@ pub(super) fn to_c(operation: &'static str, text: &str) -> Result<CString> {
 }
 
 impl Module {
-    /// Compiles and loads PTX. One NUL character at its end is accepted.
-    ///
-    /// ```no_run
-    /// # let context = cuguard::Context::new(0)?;
-    /// let text = std::fs::read_to_string("kernels/saxpy.ptx").expect("a file with PTX");
-    /// let module = cuguard::Module::from_ptx(&context, &text)?.named("saxpy");
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InteriorNul`], [`Error::Compile`] with the log of the PTX compiler, [`Error::OutOfMemory`], or any other
-    /// driver error. The simulated GPU does not check instructions.
-    #[track_caller]
-    pub fn from_ptx(context: &Context, text: &str) -> Result<Self> {
-        const OPERATION: &str = "Module::from_ptx";
-        let image = ptx_to_c(OPERATION, text)?;
-        // SAFETY: NUL-terminated text that does not start like a binary.
-        unsafe { Self::builder(context).load(OPERATION, image.as_bytes_with_nul()) }
-    }
-
-    /// Compiles and loads a file of PTX.
-    ///
-    /// ```standalone_crate
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # use cuguard::{Context, Error, Module};
-    /// # let context = Context::new(0)?;
-    /// # let path = std::env::temp_dir().join(format!("cuguard-doc-{}.ptx", std::process::id()));
-    /// # std::fs::write(&path, include_str!("../../../kernels/saxpy.ptx")).unwrap();
-    /// let module = Module::from_ptx_file(&context, &path)?;
-    /// # std::fs::remove_file(&path).unwrap();
-    /// let error = Module::from_ptx_file(&context, "no/such.ptx").unwrap_err();
-    /// assert!(matches!(error, Error::File { .. }), "{error}");
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if the file cannot be read or is not text; else as [`from_ptx`](Self::from_ptx).
-    #[track_caller]
-    pub fn from_ptx_file(context: &Context, path: impl AsRef<Path>) -> Result<Self> {
-        const OPERATION: &str = "Module::from_ptx_file";
-        let text = read_ptx(OPERATION, path.as_ref())?;
-        let image = ptx_to_c(OPERATION, &text)?;
-        // SAFETY: NUL-terminated text that does not start like a binary.
-        unsafe { Self::builder(context).load(OPERATION, image.as_bytes_with_nul()) }
-    }
-
-    /// Options for the driver's compiler: registers, optimization, line numbers, the log.
-    ///
-    /// ```standalone_crate
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # use cuguard::{Context, Module};
-    /// # let context = Context::new(0)?;
-    /// let text = include_str!("../../../kernels/saxpy.ptx");
-    /// let module = Module::builder(&context).max_registers(64).from_ptx(text)?;
-    /// let error = Module::builder(&context).optimization_level(5).from_ptx(text).unwrap_err();
-    /// assert_eq!(
-    ///     error.to_string(),
-    ///     "ModuleBuilder::from_ptx: the optimization level is 5, which is not within 0 to 4"
-    /// );
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    pub fn builder(context: &Context) -> ModuleBuilder<'_> {
-        ModuleBuilder::new(context)
-    }
-
-    /// Loads a cubin, a fatbin, or NUL-terminated PTX.
-    ///
-    /// # Errors
-    ///
-    /// As [`from_ptx`](Self::from_ptx).
-    ///
-    /// # Safety
-    ///
-    /// The bytes must be a complete and valid image: the driver trusts the sizes in it.
-    ///
-    /// ```no_run
-    /// # let context = cuguard::Context::new(0)?;
-    /// let image = std::fs::read("kernels/saxpy.cubin").expect("output of nvcc -cubin");
-    /// // SAFETY: complete, as the compiler wrote it.
-    /// let module = unsafe { cuguard::Module::from_image(&context, &image)? };
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    #[track_caller]
-    pub unsafe fn from_image(context: &Context, image: &[u8]) -> Result<Self> {
-        // SAFETY: the caller passes a valid image.
-        unsafe { Self::builder(context).load("Module::from_image", image) }
-    }
-
-    /// Loads a file: a cubin, a fatbin, or PTX.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::File`] if the file cannot be read; else as [`from_ptx`](Self::from_ptx).
-    ///
-    /// # Safety
-    ///
-    /// The file must be a complete and valid image: the driver trusts the sizes in it.
-    ///
-    /// ```no_run
-    /// # let context = cuguard::Context::new(0)?;
-    /// // SAFETY: complete, as the compiler wrote it.
-    /// let module = unsafe { cuguard::Module::from_image_file(&context, "kernels/saxpy.cubin")? };
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    #[track_caller]
-    pub unsafe fn from_image_file(context: &Context, path: impl AsRef<Path>) -> Result<Self> {
-        const OPERATION: &str = "Module::from_image_file";
-        let path = path.as_ref();
-        let mut image = std::fs::read(path).map_err(|error| file_error(OPERATION, path, &error))?;
-        // For PTX, which a file does not end in a NUL.
-        image.push(0);
-        // SAFETY: the caller names a file with a valid image.
-        unsafe { Self::builder(context).load(OPERATION, &image) }
-    }
-
     /// # Safety
     ///
     /// The bytes are a complete and valid image.
@@ -349,37 +232,6 @@ impl Module {
             }
             _ => entered.check(found),
         }
-    }
-
-    /// Looks up a kernel by its symbol name: mangled, unless it was declared `extern "C"`.
-    ///
-    /// ```standalone_crate
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
-    /// let saxpy = module.function("saxpy")?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoSuchSymbol`], [`Error::WrongSymbolKind`] if it is a variable, [`Error::InteriorNul`],
-    /// [`Error::ContextClosed`], or any other driver error.
-    pub fn function(&self, name: &str) -> Result<Function<'_>> {
-        self.function_for("Module::function", name)
-    }
-
-    /// The same for an operation that looks up a kernel.
-    pub(crate) fn function_for(&self, operation: &'static str, name: &str) -> Result<Function<'_>> {
-        let handle = self.look_up(operation, SymbolKind::Kernel, name, |module, name| {
-            // SAFETY: the module is alive.
-            unsafe { module::function(module, name) }
-        })?;
-        Ok(Function::new(
-            handle,
-            self.functions.get(handle, name),
-            self,
-        ))
     }
 
     /// Unloads the module and returns the driver's error, if any. A failed free is in the report, by `close` or by drop.

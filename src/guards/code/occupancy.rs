@@ -3,29 +3,11 @@
 use cuguard_driver::result::{self, function};
 use cuguard_driver::sys::{CUfunction, CUlaunchConfig, CUstream};
 
+use super::function::Function;
 use super::function_info::Limits;
-use super::{Function, LaunchConfig};
+use super::launch_config::{LaunchConfig, SuggestedBlock};
 use crate::core::{ContextState, Entered, Failed, Refused};
 use crate::error::{Error, Result};
-
-/// A block size with the highest occupancy; see [`Function::suggested_block_size`].
-///
-/// ```standalone_crate
-/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// # let context = cuguard::Context::new(0)?;
-/// # let module = cuguard::Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
-/// let suggested = module.function("saxpy")?.suggested_block_size(0)?;
-/// assert_eq!(suggested.threads % 32, 0);
-/// # Ok::<(), cuguard::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct SuggestedBlock {
-    /// The threads of a block.
-    pub threads: u32,
-    /// How many such blocks the whole device runs at a time: a grid with fewer leaves a part of it idle.
-    pub min_grid: u32,
-}
 
 /// An error of a query, where too little memory is an error as any other.
 fn plain(entered: &Entered<'_>, failed: Failed) -> Error {
@@ -262,5 +244,38 @@ impl<'module> Function<'module> {
                 most: u64::from(most) * u64::from(suggested.threads),
             }),
         }
+    }
+}
+
+impl LaunchConfig {
+    /// One thread for each of `count` elements, in blocks of the size that
+    /// [occupancy](Function::suggested_block_size) suggests. The last block may have more threads than elements are left,
+    /// so the kernel must compare its index with `count`. For 0 elements there is one block.
+    ///
+    /// A grid has up to 2³¹ - 1 blocks, so `count` may exceed 2³². CUDA's `blockIdx`, `blockDim` and `threadIdx` are 32 bits
+    /// wide: near 2³² elements and beyond, the kernel must compute its index in 64 bits, as in
+    /// `(size_t)blockIdx.x * blockDim.x + threadIdx.x`; an index of type `int` overflows at 2³¹.
+    ///
+    /// The suggestion is made once for each kernel: later calls do not call the driver.
+    ///
+    /// ```standalone_crate
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # use cuguard::{Context, LaunchConfig, Module};
+    /// # let context = Context::new(0)?;
+    /// # let module = Module::from_ptx(&context, include_str!("../../../kernels/saxpy.ptx"))?;
+    /// let saxpy = module.function("saxpy")?;
+    /// let config = LaunchConfig::for_elements(&saxpy, 1_000_000)?;
+    /// let ([blocks, ..], [threads, ..]) = (config.grid(), config.block());
+    /// assert!(blocks * threads >= 1_000_000 && (blocks - 1) * threads < 1_000_000);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OutsideLimits`], with the largest `count`, if a grid cannot have that many blocks, [`Error::ContextClosed`], or
+    /// any other driver error.
+    #[doc(alias = "for_num_elems")]
+    pub fn for_elements(function: &Function<'_>, count: usize) -> Result<Self> {
+        function.config_for("LaunchConfig::for_elements", count)
     }
 }

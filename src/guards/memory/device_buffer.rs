@@ -8,8 +8,8 @@ use cuguard_driver::result::memory;
 use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::{DeviceCopy, DevicePointer, DeviceSlice};
 
-use super::PoolRef;
 use super::device_memory::DeviceMemory;
+use super::source::{PoolRef, Source, SourceParts};
 use crate::core::{
     self, ContextState, Entered, Failed, OpenContext, OwnedResource, Request, StreamState,
 };
@@ -43,6 +43,7 @@ use cuguard_sync::process;
 /// ```
 #[derive(Debug)]
 #[must_use = "dropped at once if unused"]
+#[doc(alias("CudaSlice", "cuMemAlloc", "cudaMalloc"))]
 pub struct DeviceBuffer<T: DeviceCopy> {
     /// The target of `Deref`. Safe code can overwrite it through `DerefMut`, so address and length are read from
     /// `owned` and `len` only.
@@ -181,6 +182,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`Error::OutOfMemory`] with a diagnosis, [`Error::Misaligned`] if the driver's address is not aligned for `T`, or any
     /// other driver error. Nothing stays allocated.
     #[track_caller]
+    #[doc(alias("clone_htod", "memcpy_stod", "htod_copy"))]
     pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
         Self::allocate_copy("DeviceBuffer::from_slice", context, values)
     }
@@ -212,6 +214,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`Error::SizeOverflow`], [`Error::OutOfMemory`] with a diagnosis, [`Error::Misaligned`] if the driver's address is not
     /// aligned for `T`, or any other driver error. Nothing stays allocated.
     #[track_caller]
+    #[doc(alias = "alloc_zeros")]
     pub fn zeroed(context: &Context, len: usize) -> Result<Self>
     where
         T: Zeroable,
@@ -242,6 +245,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// As [`zeroed`](Self::zeroed).
     #[track_caller]
+    #[doc(alias = "alloc")]
     pub unsafe fn uninitialized(context: &Context, len: usize) -> Result<Self> {
         const OPERATION: &str = "DeviceBuffer::uninitialized";
         let (_entered, buffer) = Self::allocate_in_context(OPERATION, context, len)?;
@@ -334,6 +338,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
+    #[doc(alias("memcpy_htod", "copy_from", "cuMemcpyHtoD", "cudaMemcpy"))]
     pub fn copy_from_slice(&mut self, values: &[T]) -> Result<()> {
         let operation = "DeviceBuffer::copy_from_slice";
         self.as_view_mut().write(operation, "the buffer", values)
@@ -354,6 +359,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     ///
     /// [`Error::LengthMismatch`], [`Error::ContextClosed`], or any other driver error.
+    #[doc(alias("memcpy_dtoh", "copy_to", "cuMemcpyDtoH"))]
     pub fn copy_to_slice(&self, values: &mut [T]) -> Result<()> {
         let operation = "DeviceBuffer::copy_to_slice";
         self.as_view().read_to(operation, "the buffer", values)
@@ -371,6 +377,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     ///
     /// [`Error::ContextClosed`], [`Error::OutOfHostMemory`], or any other driver error.
+    #[doc(alias("clone_dtoh", "memcpy_dtov", "as_host_vec"))]
     pub fn to_vec(&self) -> Result<Vec<T>> {
         self.as_view().read_vec("DeviceBuffer::to_vec")
     }
@@ -382,5 +389,81 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
     pub fn close(self) -> Result<()> {
         self.owned.close("DeviceBuffer::close")
+    }
+}
+
+impl<T: DeviceCopy> DeviceBuffer<T> {
+    /// As [`zeroed_on`](Self::zeroed_on), allocated from `source`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3)?;
+    /// assert_eq!(buffer.to_vec()?, [0, 0, 0]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as [`zeroed`](Self::zeroed).
+    #[track_caller]
+    pub fn zeroed_in(source: &impl Source, len: usize) -> Result<Self>
+    where
+        T: Zeroable,
+    {
+        let SourceParts { pool, stream } = source.parts();
+        Self::allocate_zeroed("DeviceBuffer::zeroed_in", pool, stream, len)
+    }
+
+    /// As [`from_slice_on`](Self::from_slice_on), allocated from `source`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice_in(&pool.on(&stream), &[1, 2, 3])?;
+    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as
+    /// [`from_slice`](Self::from_slice).
+    #[track_caller]
+    pub fn from_slice_in(source: &impl Source, values: &[T]) -> Result<Self> {
+        let SourceParts { pool, stream } = source.parts();
+        Self::allocate_copy_on("DeviceBuffer::from_slice_in", pool, stream, values)
+    }
+
+    /// As [`uninitialized_on`](Self::uninitialized_on), allocated from `source`.
+    ///
+    /// ```
+    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+    /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
+    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// // SAFETY: initialized in the next line.
+    /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized_in(&pool.on(&stream), 3)? };
+    /// buffer.copy_from_slice(&[1, 2, 3])?;
+    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
+    /// # Ok::<(), cuguard::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    ///
+    /// Every value must be initialized before it is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`zeroed_in`](Self::zeroed_in).
+    #[inline]
+    #[track_caller]
+    pub unsafe fn uninitialized_in(source: &impl Source, len: usize) -> Result<Self> {
+        let SourceParts { pool, stream } = source.parts();
+        Self::allocate_on("DeviceBuffer::uninitialized_in", pool, stream, len)
     }
 }

@@ -45,6 +45,7 @@ use crate::guards::{DeviceBuffer, check_len, check_range};
 /// println!("{:?}", view.to_vec());
 /// ```
 #[must_use = "a view does nothing by itself"]
+#[doc(alias("CudaView", "DeviceSlice"))]
 pub struct DeviceView<'a, T> {
     memory: DeviceMemory<'a>,
     len: usize,

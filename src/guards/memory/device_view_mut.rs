@@ -42,6 +42,7 @@ use crate::guards::DeviceBuffer;
 /// view.fill(0).unwrap();
 /// ```
 #[must_use = "a view does nothing by itself"]
+#[doc(alias = "CudaViewMut")]
 pub struct DeviceViewMut<'a, T> {
     inner: DeviceView<'a, T>,
     values: PhantomData<&'a mut [T]>,

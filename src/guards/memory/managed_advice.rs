@@ -134,6 +134,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// [`Error::NoSuchDevice`]; [`Error::WrongContext`] if the stream belongs to another context;
     /// [`Error::ContextClosed`]; or any other driver error: `CUDA_ERROR_NOT_SUPPORTED` if the device has no concurrent
     /// managed access.
+    #[doc(alias = "cuMemPrefetchAsync")]
     pub fn prefetch(&self, stream: &Stream, to: impl Into<MemoryLocation>) -> Result<()> {
         const OPERATION: &str = "ManagedBuffer::prefetch";
         let stream_of = ("the stream", stream.state());
@@ -170,6 +171,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// # Errors
     ///
     /// As [`prefetch`](Self::prefetch).
+    #[doc(alias = "cuMemAdvise")]
     pub fn advise(&self, advice: ManagedAdvice) -> Result<()> {
         let entered = self.state().enter("ManagedBuffer::advise")?;
         let (advice, location) = advice.parts();

@@ -48,6 +48,12 @@ use cuguard_registry::Kind;
 /// ```
 #[derive(Debug)]
 #[must_use = "dropped at once if unused"]
+#[doc(alias(
+    "UnifiedBuffer",
+    "UnifiedSlice",
+    "cuMemAllocManaged",
+    "cudaMallocManaged"
+))]
 pub struct ManagedBuffer<T: DeviceCopy> {
     memory: DriverMemory<T>,
 }

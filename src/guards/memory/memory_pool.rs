@@ -32,6 +32,7 @@ use cuguard_registry::Kind;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[must_use = "dropped at once if unused"]
+#[doc(alias("CUmemoryPool", "cuMemPoolCreate"))]
 pub struct MemoryPool {
     shared: Arc<PoolState>,
     /// Keeps the context open. Dropped after the pool.

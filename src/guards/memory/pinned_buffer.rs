@@ -33,6 +33,7 @@ use crate::guards::Context;
 /// ```
 #[derive(Debug)]
 #[must_use = "dropped at once if unused"]
+#[doc(alias("LockedBuffer", "PinnedHostSlice", "cuMemAllocHost", "cudaMallocHost"))]
 pub struct PinnedBuffer<T: DeviceCopy> {
     memory: HostPages<T>,
     /// `None` if the values need no memory.

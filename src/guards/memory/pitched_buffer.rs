@@ -58,6 +58,7 @@ use cuguard_registry::Kind;
 /// ```
 #[derive(Debug)]
 #[must_use = "dropped at once if unused"]
+#[doc(alias("cuMemAllocPitch", "cudaMallocPitch"))]
 pub struct PitchedBuffer<T: DeviceCopy> {
     pub(super) rows: usize,
     pub(super) columns: usize,

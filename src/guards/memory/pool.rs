@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cust::memory::DeviceCopy;
 
-use super::source::{PoolRef, Source, SourceParts};
+use super::source::{PoolRef, Source, SourceParts, sealed};
 use crate::core::pool_compaction::compact;
 use crate::core::{ContextState, OwnedResource, Owner, VirtualPool, virtual_pool};
 use crate::error::{Error, Result};
@@ -379,6 +379,9 @@ impl Drop for Pool {
         self.shared.end_homes();
     }
 }
+
+impl sealed::Sealed for Pool {}
+impl sealed::Sealed for PoolStream<'_> {}
 
 impl Source for Pool {
     #[inline]

@@ -64,7 +64,7 @@ pub(crate) unsafe fn register<T>(
 /// ```
 #[derive(Debug)]
 #[must_use = "dropped at once if unused"]
-#[doc(alias = "Registered")]
+#[doc(alias("cuMemHostRegister", "cudaHostRegister"))]
 pub struct RegisteredVec<T: DeviceCopy> {
     /// Never reallocated: the driver refers to this memory.
     values: Vec<T>,

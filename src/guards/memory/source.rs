@@ -2,14 +2,12 @@
 
 use std::sync::Arc;
 
-use bytemuck::Zeroable;
-use cust::memory::DeviceCopy;
-
 use crate::core::{PoolState, StreamState, VirtualPool};
 #[cfg(doc)]
 use crate::error::Error;
-use crate::error::Result;
-use crate::guards::{DeviceBuffer, MemoryPool, Stream};
+#[cfg(doc)]
+use crate::guards::DeviceBuffer;
+use crate::guards::{MemoryPool, Stream};
 
 /// Memory that buffers are allocated from: a [`Pool`](crate::Pool), or [`Pool::on`](crate::Pool::on) or [`MemoryPool::on`] a
 /// stream.
@@ -35,12 +33,10 @@ pub trait Source: sealed::Sealed {
     fn parts(&self) -> SourceParts<'_>;
 }
 
-mod sealed {
+pub(super) mod sealed {
     pub trait Sealed {}
 
     impl Sealed for super::MemoryPoolStream<'_> {}
-    impl Sealed for super::super::Pool {}
-    impl Sealed for super::super::PoolStream<'_> {}
 }
 
 /// What a [`Source`] stands for.
@@ -104,81 +100,5 @@ impl Source for MemoryPoolStream<'_> {
             pool: PoolRef::Driver(self.pool.pool_state()),
             stream: self.stream.stream_state(),
         }
-    }
-}
-
-impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// As [`zeroed_on`](Self::zeroed_on), allocated from `source`.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3)?;
-    /// assert_eq!(buffer.to_vec()?, [0, 0, 0]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as [`zeroed`](Self::zeroed).
-    #[track_caller]
-    pub fn zeroed_in(source: &impl Source, len: usize) -> Result<Self>
-    where
-        T: Zeroable,
-    {
-        let SourceParts { pool, stream } = source.parts();
-        Self::allocate_zeroed("DeviceBuffer::zeroed_in", pool, stream, len)
-    }
-
-    /// As [`from_slice_on`](Self::from_slice_on), allocated from `source`.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::from_slice_in(&pool.on(&stream), &[1, 2, 3])?;
-    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as
-    /// [`from_slice`](Self::from_slice).
-    #[track_caller]
-    pub fn from_slice_in(source: &impl Source, values: &[T]) -> Result<Self> {
-        let SourceParts { pool, stream } = source.parts();
-        Self::allocate_copy_on("DeviceBuffer::from_slice_in", pool, stream, values)
-    }
-
-    /// As [`uninitialized_on`](Self::uninitialized_on), allocated from `source`.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// // SAFETY: initialized in the next line.
-    /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized_in(&pool.on(&stream), 3)? };
-    /// buffer.copy_from_slice(&[1, 2, 3])?;
-    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Safety
-    ///
-    /// Every value must be initialized before it is read.
-    ///
-    /// # Errors
-    ///
-    /// As [`zeroed_in`](Self::zeroed_in).
-    #[inline]
-    #[track_caller]
-    pub unsafe fn uninitialized_in(source: &impl Source, len: usize) -> Result<Self> {
-        let SourceParts { pool, stream } = source.parts();
-        Self::allocate_on("DeviceBuffer::uninitialized_in", pool, stream, len)
     }
 }

@@ -285,6 +285,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// As [`from_slice`](Self::from_slice).
     #[track_caller]
+    #[doc(alias = "from_slice_async")]
     pub fn from_slice_on(stream: &Stream, values: &[T]) -> Result<Self> {
         let stream = stream.stream_state();
         Self::allocate_copy_on(
@@ -315,6 +316,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// As [`zeroed`](Self::zeroed).
     #[track_caller]
+    #[doc(alias("zeroed_async", "cuMemAllocAsync", "cudaMallocAsync"))]
     pub fn zeroed_on(stream: &Stream, len: usize) -> Result<Self>
     where
         T: Zeroable,
@@ -344,6 +346,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// As [`zeroed`](Self::zeroed).
     #[track_caller]
+    #[doc(alias = "uninitialized_async")]
     pub unsafe fn uninitialized_on(stream: &Stream, len: usize) -> Result<Self> {
         let operation = "DeviceBuffer::uninitialized_on";
         Self::allocate_on(operation, PoolRef::Default, stream.stream_state(), len)
@@ -370,7 +373,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     ///
     /// [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
-    #[doc(alias = "used_on")]
     pub fn record_stream(&self, stream: &Stream) -> Result<()> {
         const OPERATION: &str = "DeviceBuffer::record_stream";
         let stream_of = ("the stream", stream.state());

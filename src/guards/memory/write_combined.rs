@@ -44,6 +44,7 @@ use cuguard_registry::{Entry, Key, Kind};
 /// ```
 #[derive(Debug)]
 #[must_use = "dropped at once if unused"]
+#[doc(alias("cuMemHostAlloc", "alloc_pinned"))]
 pub struct WriteCombinedBuffer<T: DeviceCopy> {
     memory: DriverMemory<T>,
 }

@@ -68,7 +68,7 @@ pub(super) fn fill(api: &Api, frames: &mut [usize]) -> Option<usize> {
                 let Some(frame) = resolve(api, layout, *raw, about) else {
                     return (index != 0).then_some(index);
                 };
-                let number = super::unlocked::number(frame);
+                let number = super::table::number_by_names(frame);
                 remember(known, *raw, about, number);
                 number
             }

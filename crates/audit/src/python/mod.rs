@@ -101,7 +101,7 @@ fn number(code: &Owned<'_>, line: u32) -> usize {
         line,
     };
     if !table::may_keep(code.address()) {
-        return unlocked::number(frame);
+        return table::number_by_names(frame);
     }
     let (number, is_new) = table::add(code.address(), line, frame);
     if is_new {

@@ -1,6 +1,7 @@
 //! Python frames as numbers: a line of a code object.
 
 use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cuguard_report::{FOREIGN_FRAME, ForeignFrame};
@@ -54,6 +55,14 @@ pub(super) fn add(code: usize, line: u32, frame: ForeignFrame) -> (usize, bool) 
 pub(crate) fn resolve(number: usize) -> Option<ForeignFrame> {
     let index = number & !FOREIGN_FRAME;
     lock().as_ref()?.frames.get(index).cloned()
+}
+
+/// The number of a frame. The code object is not known, so the names stand for it: an odd number, which is no address.
+pub(super) fn number_by_names(frame: ForeignFrame) -> usize {
+    let mut hasher = DefaultHasher::new();
+    (&frame.function, &frame.file).hash(&mut hasher);
+    let (code, line) = (hasher.finish() as usize | 1, frame.line);
+    find(code, line).unwrap_or_else(|| add(code, line, frame).0)
 }
 
 #[cfg(test)]

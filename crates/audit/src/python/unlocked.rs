@@ -7,7 +7,6 @@
 //! one, which is inside of a call, so its frames do not change.
 
 use std::ffi::c_int;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::{fs, io::Read, io::Seek};
 
@@ -29,7 +28,9 @@ pub(super) fn fill(api: &Api, frames: &mut [usize]) -> usize {
     };
     let parsed = text.lines().filter_map(parse);
     let numbers = frames.iter_mut().zip(parsed);
-    numbers.map(|(to, frame)| *to = number(frame)).count()
+    numbers
+        .map(|(to, frame)| *to = table::number_by_names(frame))
+        .count()
 }
 
 /// What the interpreter writes.
@@ -91,14 +92,6 @@ fn unescape(text: &str) -> String {
     }
     plain.push_str(rest);
     plain
-}
-
-/// The number of a frame. The code object is not known, so the names stand for it: an odd number, which is no address.
-pub(super) fn number(frame: ForeignFrame) -> usize {
-    let mut hasher = DefaultHasher::new();
-    (&frame.function, &frame.file).hash(&mut hasher);
-    let (code, line) = (hasher.finish() as usize | 1, frame.line);
-    table::find(code, line).unwrap_or_else(|| table::add(code, line, frame).0)
 }
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::facts::{Facts, GpuFacts, Probe};
 use super::failure::Failure;
-use super::verdict::{Diagnosis, Severity, Verdict};
+use super::finding::Severity;
+use super::verdict::{Diagnosis, Verdict};
 use super::verdict_memory::is_in_one_piece;
 
 /// The version of the schema. It changes when a member is removed or changes its meaning.

@@ -12,7 +12,8 @@ use cuguard_nvml::Process;
 use super::*;
 use crate::doctor::examine::examine;
 use crate::doctor::facts::{Facts, GpuFacts};
-use crate::doctor::verdict::{Diagnosis, Severity, diagnose};
+use crate::doctor::finding::Severity;
+use crate::doctor::verdict::{Diagnosis, diagnose};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;

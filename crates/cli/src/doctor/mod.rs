@@ -13,6 +13,7 @@
 mod examine;
 mod facts;
 mod failure;
+mod finding;
 mod json;
 mod live_pools;
 mod measure;
@@ -35,8 +36,8 @@ use clap::Args;
 
 use facts::Facts;
 use failure::Failure;
-use verdict::Severity;
-use watch::Between;
+use finding::Severity;
+use watch::{Between, Report};
 
 /// The command's options.
 #[derive(Args, Clone, Debug)]
@@ -146,15 +147,6 @@ fn write(options: &Options, code: &Cell<u8>) -> io::Result<()> {
             watch::run(&mut out, round, every, between)
         }
     }
-}
-
-/// One report, ready to be written.
-#[derive(Debug)]
-struct Report {
-    text: String,
-    code: u8,
-    /// Whether another round makes sense.
-    go_on: bool,
 }
 
 /// Examines and renders once. `earlier` has the facts of the round before.

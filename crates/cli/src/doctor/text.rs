@@ -7,9 +7,10 @@ use cuguard_nvml::{ComputeMode, Process};
 
 use super::facts::{Driver, Facts, GpuFacts, Measured, PoolFacts, Probe};
 use super::failure::Failure;
+use super::finding::Finding;
 use super::page::Page;
 use super::percent::percent;
-use super::verdict::{Diagnosis, Finding};
+use super::verdict::Diagnosis;
 use super::verdict_memory::is_in_one_piece;
 
 /// How many processes of a GPU are shown; the largest come first.

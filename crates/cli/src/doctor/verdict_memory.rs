@@ -4,8 +4,8 @@ use cuguard::report::ByteSize;
 use cuguard_nvml::Process;
 
 use super::facts::{Facts, GpuFacts, Measured};
+use super::finding::{Finding, others, problem, warning, who};
 use super::percent::percent;
-use super::verdict::{Finding, others, problem, warning, who};
 
 /// A GPU with less free than this, in percent of all memory, is full.
 const FULL: u64 = 5;

@@ -4,7 +4,14 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::Duration;
 
-use super::Report;
+/// One report, ready to be written.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) text: String,
+    pub(super) code: u8,
+    /// Whether another round makes sense.
+    pub(super) go_on: bool,
+}
 
 /// Moves the cursor to the top left corner and clears the screen. Nothing has to be undone when the
 /// program is interrupted: the cursor is never hidden, and is below the last report.

@@ -7,6 +7,7 @@
 //!
 //! This folder reads options, opens files and writes; `cuguard-view` computes and renders.
 
+mod failure;
 mod output;
 mod progress;
 
@@ -23,6 +24,7 @@ use cuguard_view::{
 
 pub(crate) use progress::Progress;
 
+pub(crate) use failure::{BAD_REQUEST, Failure};
 use output::to_file;
 
 /// How many groups of a text are shown without `--top`.
@@ -202,9 +204,6 @@ Exit codes:
 
 /// The exit codes that [`EXAMPLES`] describes.
 const PARTLY: u8 = 1;
-pub(crate) const BAD_REQUEST: u8 = 2;
-const NOT_WRITTEN: u8 = 4;
-
 /// For clap: the error is shown behind the name of the option.
 pub(crate) fn parse<T: std::str::FromStr<Err = ViewError>>(word: &str) -> Result<T, String> {
     word.parse().map_err(|error: ViewError| error.to_string())
@@ -213,36 +212,6 @@ pub(crate) fn parse<T: std::str::FromStr<Err = ViewError>>(word: &str) -> Result
 /// Prints a line to standard error, which may be closed.
 pub(crate) fn complain(command: &str, error: &dyn std::fmt::Display) {
     let _ = writeln!(io::stderr(), "cuguard {command}: {error}");
-}
-
-/// Why there is no report.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    #[error(transparent)]
-    View(#[from] ViewError),
-    #[error("{}: cannot be written: {error}", path.display())]
-    Output { path: PathBuf, error: io::Error },
-    #[error("{}: is not written: {why}", path.display())]
-    Refused { path: PathBuf, why: &'static str },
-    #[error("cannot write: {0}")]
-    Standard(io::Error),
-    #[error("{option} has no effect on {what}; accepted with {accepted}")]
-    NoEffect {
-        option: &'static str,
-        what: String,
-        accepted: &'static str,
-    },
-}
-
-impl Failure {
-    pub(crate) fn code(&self) -> u8 {
-        match self {
-            Self::View(ViewError::Write { .. }) | Self::Output { .. } | Self::Standard(_) => {
-                NOT_WRITTEN
-            }
-            Self::View(_) | Self::Refused { .. } | Self::NoEffect { .. } => BAD_REQUEST,
-        }
-    }
 }
 
 /// Runs `cuguard report`.

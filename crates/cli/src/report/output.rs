@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cuguard_report::open_report_file;
 use cuguard_view::ViewError;
 
-use super::Failure;
+use super::failure::Failure;
 use crate::output_file::is_recording;
 
 /// Refuses to write to a file that is read, or to a recording: `--html a.cgr b.cgr` lacks a name.

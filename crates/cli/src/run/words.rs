@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cuguard_report::{ReportSettings, open_report_file, resolve_words};
 
 use super::failure::Failure;
-use super::{Format, Options};
+use super::options::{Format, Options};
 
 /// The words, and what they mean.
 #[derive(Debug)]

@@ -9,11 +9,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::file::identity;
 use super::mapped;
 use crate::format::{MAGIC, MAX_CHUNK_SIZE};
 use crate::meta;
@@ -163,4 +162,10 @@ fn is_of_this_process(file: &File) -> bool {
     });
     let recorded = Duration::from_nanos(meta.started);
     meta.pid == std::process::id() && began.is_none_or(|began| recorded >= began)
+}
+
+/// Device and inode.
+pub(super) fn identity(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata()
+        .map(|metadata| (metadata.dev(), metadata.ino()))
 }

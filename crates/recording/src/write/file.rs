@@ -4,12 +4,11 @@ use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::create;
+use super::create::{self, identity};
 use super::{mapped, ranges};
 use crate::format::{self, chunk, header};
 use crate::options::{Options, Policy};
@@ -364,12 +363,6 @@ fn allocate(file: &File, offset: u64, large: u64, chunk_size: u64) -> io::Result
             Err(_) => step = chunk_size,
         }
     }
-}
-
-/// Device and inode.
-pub(super) fn identity(file: &File) -> io::Result<(u64, u64)> {
-    file.metadata()
-        .map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 #[cfg(test)]

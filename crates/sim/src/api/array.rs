@@ -8,18 +8,13 @@ use cuguard_sys::{
     CUstream, array_format, memory_type,
 };
 
-use super::copy::{Plan, Planner, copy, linear_node};
-use super::{allocate_block, read, write_out};
+use super::copy::{copy, linear_node};
+use super::copy_sides::{Plan, Planner};
+use super::{allocate_block, find_array, read, write_out};
 use crate::handle::{self, Id, Kind};
 use crate::memory::{Extent, Shape, Span, to_pages};
 use crate::result::{DriverResult, valid};
 use crate::state::{Array, DriverState, Operand, lock, synchronize_context};
-
-/// The id of a live array.
-pub(super) fn find(state: &DriverState, array: CUarray) -> DriverResult<Id> {
-    let is_live = |id| state.arrays.contains_key(&id);
-    state.live_id(Kind::Array, array.0, CUresult::INVALID_HANDLE, is_live)
-}
 
 /// The bytes of one channel of a format.
 pub(super) fn channel_bytes(format: u32) -> DriverResult<usize> {
@@ -84,7 +79,7 @@ pub unsafe fn cuArray3DGetDescriptor_v2(
 ) -> DriverResult {
     let state = lock();
     state.current()?;
-    let found = state.arrays[&find(&state, array)?].descriptor;
+    let found = state.arrays[&find_array(&state, array)?].descriptor;
     // SAFETY: as the caller guarantees.
     unsafe { write_out(descriptor, found) }
 }
@@ -127,11 +122,11 @@ pub unsafe fn cuArrayGetDescriptor_v2(
 pub unsafe fn cuArrayDestroy(array: CUarray) -> DriverResult {
     let state = lock();
     state.check_current_if_any()?;
-    let id = find(&state, array)?;
+    let id = find_array(&state, array)?;
     let context = state.arrays[&id].context;
     let mut state = synchronize_context(state, context);
     // Another thread may have destroyed it meanwhile.
-    find(&state, array)?;
+    find_array(&state, array)?;
     state.remove_array(id);
     Ok(())
 }
@@ -144,7 +139,7 @@ fn extent(
     bytes: usize,
 ) -> DriverResult<(Extent, bool)> {
     valid(array != CUarray::NULL)?;
-    let array = &state.arrays[&find(state, array)?];
+    let array = &state.arrays[&find_array(state, array)?];
     let end = offset.checked_add(bytes);
     valid(end.is_some_and(|end| end <= array.row_bytes))?;
     let span = Span::within(&array.block, offset, bytes);

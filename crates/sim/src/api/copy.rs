@@ -5,23 +5,14 @@ use std::ffi::c_void;
 
 use cuguard_sys::{CUDA_MEMCPY3D, CUcontext, CUdeviceptr, CUresult, CUstream, memory_type};
 
+use super::copy_sides::{Plan, Planner};
 use super::graph_nodes::copy_params;
 use super::{begin_work, check_context};
 use crate::copy_engine;
 use crate::handle::Id;
-use crate::memory::{Extent, Shape};
+use crate::memory::Shape;
 use crate::result::DriverResult;
 use crate::state::{DriverState, Operand, lock, run_now, wait_for_work};
-
-/// Both sides of a copy: the memory, and whether it is pageable.
-pub(super) struct Plan {
-    pub(super) to: (Extent, bool),
-    pub(super) from: (Extent, bool),
-}
-
-/// Resolves the sides of a copy on a stream; `None` if there is nothing to copy.
-pub(super) trait Planner: FnOnce(&DriverState, Id) -> DriverResult<Option<Plan>> {}
-impl<F: FnOnce(&DriverState, Id) -> DriverResult<Option<Plan>>> Planner for F {}
 
 /// Copies on a stream. As measured on a real driver, pageable source memory is read before this
 /// returns, and a copy to pageable memory is complete when this returns.

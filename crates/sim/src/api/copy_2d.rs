@@ -2,7 +2,7 @@
 
 use cuguard_sys::{CUDA_MEMCPY2D, CUstream};
 
-use super::copy_3d::{self, Side, Size};
+use super::copy_sides::{self, Side, Size};
 use super::read;
 use crate::result::DriverResult;
 
@@ -31,8 +31,8 @@ fn copy_2d(stream: Option<CUstream>, copy: CUDA_MEMCPY2D) -> DriverResult {
         rows: copy.Height,
         layers: 1,
     };
-    let node = copy_3d::node_3d(to, from, size);
-    super::copy::copy(stream, copy_3d::plan(to, from, size), Some(node))
+    let node = copy_sides::node_3d(to, from, size);
+    super::copy::copy(stream, copy_sides::plan(to, from, size), Some(node))
 }
 
 pub unsafe fn cuMemcpy2D_v2(parameters: *const CUDA_MEMCPY2D) -> DriverResult {

@@ -11,9 +11,10 @@ use cuguard_sys::{
     memcpy3d_operand_type as operand_type, memory_type,
 };
 
-use super::copy::{Plan, Planner, copy};
-use super::copy_3d::{self, Side, Size};
-use super::{array, read, write_optional};
+use super::copy::copy;
+use super::copy_sides::{self, Side, Size};
+use super::copy_sides::{Plan, Planner};
+use super::{find_array, read, write_optional};
 use crate::handle::Id;
 use crate::memory::Shape;
 use crate::result::{DriverResult, check, valid};
@@ -245,7 +246,7 @@ fn element_bytes(state: &DriverState, operand: &CUmemcpy3DOperand) -> DriverResu
         operand_type::ARRAY => {
             // SAFETY: the type determines the member; all members are plain numbers.
             let array = unsafe { operand.op.array }.array;
-            let array = &state.arrays[&array::find(state, array)?];
+            let array = &state.arrays[&find_array(state, array)?];
             Ok(Some(array.row_bytes / array.descriptor.Width))
         }
         _ => Err(CUresult::INVALID_VALUE),
@@ -335,7 +336,7 @@ unsafe fn batch_3d(
     }
     // Like a real driver, does not say which copy has invalid memory.
     for (op, (to, from, size)) in ops.iter().zip(copies) {
-        let plan = copy_3d::plan(to, from, size);
+        let plan = copy_sides::plan(to, from, size);
         let plan = with_order(op.srcAccessOrder, from.device, plan);
         whole(copy(Some(stream), plan, None))?;
     }

@@ -14,34 +14,6 @@ use crate::state::lock;
 const TEXTURE_ELEMENTS: usize = 1 << 30;
 const TEXTURE_BYTES: usize = 1 << 32;
 
-/// Whether an attribute promises a feature of a real device whose functions are not simulated: it is
-/// 0 then. Limits of the hardware keep their values.
-pub(super) fn is_missing(attribute: u32) -> bool {
-    matches!(
-        attribute,
-        device_attribute::COOPERATIVE_MULTI_DEVICE_LAUNCH
-            | device_attribute::SPARSE_CUDA_ARRAY_SUPPORTED
-            | device_attribute::TIMELINE_SEMAPHORE_INTEROP_SUPPORTED
-            | device_attribute::GPU_DIRECT_RDMA_SUPPORTED
-            | device_attribute::GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS
-            | device_attribute::GPU_DIRECT_RDMA_WRITES_ORDERING
-            | device_attribute::DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED
-            | device_attribute::CAN_USE_64_BIT_STREAM_MEM_OPS
-            | device_attribute::CAN_USE_STREAM_WAIT_VALUE_NOR
-            | device_attribute::IPC_EVENT_SUPPORTED
-            | device_attribute::TENSOR_MAP_ACCESS_SUPPORTED
-            | device_attribute::UNIFIED_FUNCTION_POINTERS
-            | device_attribute::HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED
-            | device_attribute::GENERIC_COMPRESSION_SUPPORTED
-            | device_attribute::GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED
-            | device_attribute::MEMPOOL_SUPPORTED_HANDLE_TYPES
-            | device_attribute::DMA_BUF_SUPPORTED
-            | device_attribute::HANDLE_TYPE_FABRIC_SUPPORTED
-            | device_attribute::HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-            | device_attribute::HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-    )
-}
-
 /// Contexts cannot be limited to some of the multiprocessors: for any kind of affinity it is 0.
 pub unsafe fn cuDeviceGetExecAffinitySupport(
     out: *mut i32,

@@ -7,7 +7,8 @@ use cuguard_sys::{
 
 use super::graph_nodes::{Place, add, get, set};
 use super::graph_update::replace;
-use super::launch::{Arguments, Launch, node_params};
+use super::launch::{Arguments, node_params};
+use super::launch_limits::Launch;
 use super::{read, write_out};
 use crate::graph::NodeParams;
 use crate::result::DriverResult;

@@ -8,7 +8,7 @@ use cuguard_sys::{
 };
 
 use super::graph::node_handle;
-use super::{begin_work, copy, copy_3d, event, fill, launch, read, stream, write_out};
+use super::{begin_work, copy, copy_sides, event, fill, launch, read, stream, write_out};
 use crate::graph::{Exec, Mapping, NodeParams, Step};
 use crate::handle::{self, Id, Kind};
 use crate::misuse;
@@ -224,7 +224,7 @@ fn submit(state: &mut DriverState, stream: Id, params: &NodeParams) -> DriverRes
     let run: Option<Run> = match params {
         NodeParams::Empty | NodeParams::Child(_) => None,
         NodeParams::Copy(copy) => {
-            let plan = copy_3d::plan_3d(copy)(state, stream)?;
+            let plan = copy_sides::plan_3d(copy)(state, stream)?;
             plan.map(|plan| Box::new(copy::work(plan)) as Run)
         }
         NodeParams::Fill(fill) => {

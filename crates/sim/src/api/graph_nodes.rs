@@ -6,7 +6,7 @@ use cuguard_sys::{
 };
 
 use super::graph::{graph_handle, node_handle, read_nodes};
-use super::{check_context, copy_3d, event, fill, read, write_out};
+use super::{check_context, copy_sides, event, fill, read, write_out};
 use crate::graph::{HostFunction, NodeParams};
 use crate::handle::{self, Id, Kind};
 use crate::result::{DriverResult, check, valid};
@@ -68,7 +68,7 @@ pub(super) fn set(
 
 /// A copy that a node can have.
 pub(super) fn copy_params(state: &DriverState, copy: CUDA_MEMCPY3D) -> DriverResult<NodeParams> {
-    copy_3d::check_3d(state, &copy)?;
+    copy_sides::check_3d(state, &copy)?;
     Ok(NodeParams::Copy(copy))
 }
 

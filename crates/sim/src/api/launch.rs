@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cuguard_sys::{CUfunction, CUlaunchConfig, CUresult, CUstream, launch_attribute_id};
 
 use super::function::find_any;
-use super::launch_limits::{check_dimensions, check_limits};
+use super::launch_limits::{Launch, check_dimensions, check_limits};
 use super::{begin_work, read};
 use crate::code::Kernel;
 use crate::graph::{KernelParams, NodeParams};
@@ -18,19 +18,6 @@ use crate::state::{DriverState, StateGuard, any_capture, lock};
 use crate::streams::Run;
 use crate::trace::{not_simulated, require};
 use crate::{stderr, thread_state};
-
-/// A launch of a kernel, on a stream or as a node of a graph.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Launch {
-    pub(super) function: CUfunction,
-    pub(super) grid: [u32; 3],
-    pub(super) block: [u32; 3],
-    /// Bytes of dynamic shared memory.
-    pub(super) shared: u32,
-    /// The blocks of a cluster.
-    pub(super) cluster: [u32; 3],
-    pub(super) cooperative: bool,
-}
 
 /// The arguments of a launch: a pointer to each, or keys and values with a pointer to all.
 #[derive(Clone, Copy, Debug)]

@@ -1,14 +1,26 @@
 //! What a launch must fulfil: the dimensions of grid, block and cluster, and the shared memory.
 
-use cuguard_sys::CUresult;
+use cuguard_sys::{CUfunction, CUresult};
 
 use super::function::{max_dynamic_shared, max_threads};
-use super::launch::Launch;
 use super::occupancy::{MULTIPROCESSORS, active_blocks};
 use crate::code::Kernel;
 use crate::result::DriverResult;
 use crate::state::Settings;
 use crate::trace::require;
+
+/// A launch of a kernel, on a stream or as a node of a graph.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Launch {
+    pub(super) function: CUfunction,
+    pub(super) grid: [u32; 3],
+    pub(super) block: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub(super) shared: u32,
+    /// The blocks of a cluster.
+    pub(super) cluster: [u32; 3],
+    pub(super) cooperative: bool,
+}
 
 /// The limits of a grid.
 const MAX_GRID: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];

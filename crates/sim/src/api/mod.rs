@@ -21,6 +21,7 @@ mod copy;
 mod copy_2d;
 mod copy_3d;
 mod copy_batch;
+mod copy_sides;
 mod device;
 mod device_queries;
 mod event;
@@ -105,7 +106,7 @@ pub use virtual_memory::*;
 
 use std::sync::Arc;
 
-use cuguard_sys::{CUcontext, CUresult, CUstream};
+use cuguard_sys::{CUarray, CUcontext, CUresult, CUstream};
 
 use crate::fault;
 use crate::functions::Function;
@@ -190,4 +191,10 @@ fn check_context(state: &DriverState, context: CUcontext) -> DriverResult {
     let id = handle::decode(Kind::Context, context.0);
     let live = id.is_some_and(|id| state.check_alive(id).is_ok());
     check(live, CUresult::INVALID_CONTEXT)
+}
+
+/// The id of a live array.
+fn find_array(state: &DriverState, array: CUarray) -> DriverResult<Id> {
+    let is_live = |id| state.arrays.contains_key(&id);
+    state.live_id(Kind::Array, array.0, CUresult::INVALID_HANDLE, is_live)
 }

@@ -4,7 +4,7 @@ use cuguard_sys::CUresult;
 
 use super::elf::{u16_at, u32_at, usize_at};
 use super::image::{Image, ImageError};
-use super::{cubin, ptx_text};
+use super::{cubin, ptx};
 
 /// The first word of a container, and of the struct that points to one.
 pub(crate) const MAGIC: [u8; 4] = 0xBA55_ED50_u32.to_le_bytes();
@@ -48,7 +48,7 @@ pub(super) fn read(container: &[u8]) -> Result<Image, ImageError> {
     let ptx = entries.iter().filter(usable);
     let ptx = ptx.filter(|e| e.kind == PTX && e.architecture <= 90);
     match ptx.max_by_key(|entry| entry.architecture) {
-        Some(entry) => ptx_text(entry.bytes),
+        Some(entry) => ptx::read_image(entry.bytes),
         None => Err(ImageError::new(CUresult::NO_BINARY_FOR_GPU)),
     }
 }

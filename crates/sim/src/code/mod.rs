@@ -28,7 +28,7 @@ pub(crate) fn read(image: &[u8]) -> Result<Image, ImageError> {
     } else if image.starts_with(&fatbin::MAGIC) {
         fatbin::read(image)
     } else {
-        ptx_text(image)
+        ptx::read_image(image)
     }
 }
 
@@ -41,19 +41,6 @@ pub(crate) fn read(image: &[u8]) -> Result<Image, ImageError> {
 pub fn count_in_image(image: &[u8]) -> Result<(usize, usize), CUresult> {
     let image = read(image).map_err(|error| error.code)?;
     Ok((image.kernels.len(), image.variables.len()))
-}
-
-/// Reads PTX, up to a NUL if there is one.
-fn ptx_text(bytes: &[u8]) -> Result<Image, ImageError> {
-    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
-    let text = String::from_utf8_lossy(text);
-    if !ptx::is_ptx(&text) {
-        return Err(ImageError {
-            code: CUresult::INVALID_IMAGE,
-            log: "error   : the image is neither PTX nor a binary".to_owned(),
-        });
-    }
-    ptx::read(&text)
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use cuguard_sys::CUresult;
+
 use super::image::{Image, ImageError, Kernel, MAX_SHARED, Parameter, Variable, c_name};
 use super::ptx_declarations::{Declaration, declarator, type_of};
 use super::tokens::{Token, Tokens};
@@ -28,6 +30,19 @@ const ARCHITECTURE: u32 = 90;
 pub(super) fn is_ptx(text: &str) -> bool {
     let first = Tokens::new(text).next();
     first.is_ok_and(|token| token == Some(Token::Directive(".version")))
+}
+
+/// Reads PTX, up to a NUL if there is one.
+pub(super) fn read_image(bytes: &[u8]) -> Result<Image, ImageError> {
+    let text = bytes.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(text);
+    if !is_ptx(&text) {
+        return Err(ImageError {
+            code: CUresult::INVALID_IMAGE,
+            log: "error   : the image is neither PTX nor a binary".to_owned(),
+        });
+    }
+    read(&text)
 }
 
 /// Reads PTX.

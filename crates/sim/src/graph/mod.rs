@@ -8,6 +8,7 @@ mod exec;
 mod nesting;
 mod nodes;
 mod params;
+mod steps;
 mod table;
 mod user_object;
 

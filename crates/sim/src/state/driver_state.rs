@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use cuguard_sys::{CUmemLocation, CUresult, mem_location_type};
 
-use super::graph_memory::GraphAddress;
+use super::graph_usage::GraphAddress;
 use super::loaded_code::LoadedCode;
 use super::objects::{Array, Context, Device, Physical};
 use crate::config::Config;

@@ -4,12 +4,14 @@
 //! Must not know the driver functions: arguments arrive checked, pointers as addresses.
 
 mod captures;
+mod code_loading;
 mod context_events;
 mod contexts;
 mod counters;
 mod driver_state;
 mod graph_launch;
 mod graph_memory;
+mod graph_usage;
 mod graphs;
 mod loaded_code;
 mod lock;
@@ -29,7 +31,8 @@ pub(crate) use contexts::end_context;
 pub use counters::{Counters, Usage, counters, live_counters};
 pub(crate) use driver_state::DriverState;
 pub(crate) use graph_launch::Launch;
-pub(crate) use graph_memory::{GraphUsage, allocations};
+pub(crate) use graph_memory::allocations;
+pub(crate) use graph_usage::GraphUsage;
 pub(crate) use loaded_code::{Library, Linker, Module, OldLaunch, Settings};
 pub(crate) use lock::{StateGuard, lock};
 pub(crate) use memory::Operand;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cuguard_sys::CUDA_ARRAY3D_DESCRIPTOR;
 
-use super::graph_memory::GraphUsage;
+use super::graph_usage::GraphUsage;
 use crate::handle::Id;
 use crate::memory::{DeviceMemory, MemoryBlock, PackedPages};
 use crate::streams::StreamPosition;

@@ -9,45 +9,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Change;
+use super::change::{Change, Match};
 use crate::amount::Amount;
 use crate::look::Frames;
 use crate::moment::Moment;
 use crate::resolver::file_name;
 use crate::run::{Allocation, CallSite, Frame, Run};
-
-/// How call sites of two runs were matched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Match {
-    /// Functions, files and lines are equal.
-    Lines,
-    /// Functions and files are equal; lines moved, and are in the same order.
-    Order,
-    /// Functions and files are equal; several call sites are summed up, as their lines changed.
-    Functions,
-    /// The first run alone has it.
-    OnlyBefore,
-    /// The second run alone has it.
-    OnlyAfter,
-}
-
-impl Match {
-    /// Its name in JSON.
-    ///
-    /// ```
-    /// assert_eq!(cuguard_view::Match::OnlyAfter.name(), "only_after");
-    /// ```
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Lines => "lines",
-            Self::Order => "order",
-            Self::Functions => "functions",
-            Self::OnlyBefore => "only_before",
-            Self::OnlyAfter => "only_after",
-        }
-    }
-}
 
 /// What a call site is in every build: type, functions and names of files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

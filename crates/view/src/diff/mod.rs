@@ -8,6 +8,7 @@
 //! Call sites of two builds are matched by the names of their functions and files, not by addresses; see
 //! [`matching`]. This folder must not know how runs are read.
 
+mod change;
 mod json;
 mod matching;
 mod text;
@@ -16,9 +17,8 @@ use std::cmp::Reverse;
 
 use crate::amount::Amount;
 use crate::moment::Moment;
-use crate::run::CallSite;
 
-pub use matching::Match;
+pub use change::{Change, Match};
 pub(crate) use matching::{Identity, by_identity};
 
 /// What grew between two moments.
@@ -34,41 +34,6 @@ pub struct Diff<'r> {
     pub unchanged: u64,
     /// What these have.
     pub unchanged_amount: Amount,
-}
-
-/// A call site with a difference.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change<'r> {
-    /// The call site, as the second run has it, or else the first.
-    pub site: &'r CallSite,
-    /// What it had in the first moment.
-    pub before: Amount,
-    /// What it had in the second.
-    pub after: Amount,
-    /// How the call sites of both were matched.
-    pub matched: Match,
-}
-
-impl Change<'_> {
-    /// The difference in bytes.
-    ///
-    /// ```
-    /// use cuguard_view::{Amount, CallSite, Change, Match};
-    ///
-    /// let (before, after) = (Amount { count: 1, bytes: 8 }, Amount::default());
-    /// let change = Change { site: &CallSite::default(), before, after, matched: Match::OnlyBefore };
-    /// assert_eq!(change.bytes(), -8);
-    /// ```
-    #[must_use]
-    pub fn bytes(&self) -> i128 {
-        i128::from(self.after.bytes) - i128::from(self.before.bytes)
-    }
-
-    /// The difference in resources.
-    #[must_use]
-    pub fn count(&self) -> i128 {
-        i128::from(self.after.count) - i128::from(self.before.count)
-    }
 }
 
 /// Compares two moments.

@@ -8,7 +8,7 @@ use cuguard_report::oom::conclusion;
 use cuguard_report::phrase::{count, list, printable};
 use cuguard_report::{ByteSize, phrase};
 
-use super::text::{failed_stack, stack_group};
+use super::stacks::{failed_stack, stack_group};
 use crate::amount::Amount;
 use crate::by::By;
 use crate::group::group;

@@ -8,6 +8,7 @@ mod folded;
 mod json;
 mod pprof;
 mod pprof_messages;
+mod stacks;
 mod text;
 
 pub use flamegraph::flamegraph;
