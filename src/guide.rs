@@ -1,4 +1,4 @@
-//! The manual, in chapters. The sources are `docs/guide/*.md`.
+//! The manual, in chapters. `scripts/guide.py` writes `docs/guide` from the same sources, for code hosts.
 //!
 //! | chapter | about |
 //! |---|---|
@@ -34,7 +34,7 @@ use crate::{
 macro_rules! chapters {
     ($($name:ident $file:literal)*) => {
         $(
-            #[doc = include_str!(concat!("../docs/guide/", $file))]
+            #[doc = include_str!(concat!("guide/", $file))]
             pub mod $name {}
         )*
     };

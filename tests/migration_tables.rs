@@ -40,7 +40,7 @@ fn examples(text: &str) -> String {
 }
 
 fn check(chapter: &str, least: usize) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/guide");
     let Ok(text) = std::fs::read_to_string(folder.join(chapter)) else {
         not_run(Requirement::Sources, chapter);
         return;

@@ -12,11 +12,13 @@
 
 mod calls;
 mod cancel;
-mod end;
 mod heap;
 mod intercept;
+mod lifecycle;
 mod modules;
 mod origin;
+mod output;
+mod process;
 mod python;
 mod real;
 mod report;

@@ -40,7 +40,7 @@ use cuguard_registry::Kind;
 use cuguard_sys::*;
 
 use crate::state::{self, contexts};
-use crate::{cancel, end, search, shortage};
+use crate::{cancel, lifecycle, process, search, shortage};
 
 /// A call that a program makes.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Call {
     /// `None` for a call inside another one, and in a forked child, where the driver does not work.
     #[inline(always)]
     pub(crate) fn begin(function: &'static str, cancel: c_int) -> Option<Self> {
-        if !end::used() {
+        if !lifecycle::used() {
             return None;
         }
         Self::begin_lookup(function, cancel)
@@ -63,7 +63,7 @@ impl Call {
     /// [`begin`](Self::begin) in a process that uses the driver already.
     #[inline(always)]
     pub(crate) fn begin_if_used(function: &'static str, cancel: c_int) -> Option<Self> {
-        if !end::is_recorded() {
+        if !lifecycle::is_recorded() {
             return None;
         }
         Self::begin_lookup(function, cancel)
@@ -73,7 +73,7 @@ impl Call {
     /// does not use the driver in any other way, too.
     #[inline(always)]
     pub(crate) fn begin_noted(function: &'static str, cancel: c_int) -> Option<Self> {
-        if end::is_forked() {
+        if lifecycle::is_forked() {
             return None;
         }
         Self::begin_lookup(function, cancel)
@@ -84,7 +84,7 @@ impl Call {
     #[inline(always)]
     pub(crate) fn begin_lookup(function: &'static str, cancel: c_int) -> Option<Self> {
         // Not made for a call inside another one: to drop it would end the outer one.
-        if !end::call_begins() {
+        if !lifecycle::call_begins() {
             return None;
         }
         // Here, in the frame of the function that the program has called.
@@ -135,7 +135,7 @@ impl Call {
     #[inline]
     pub(crate) fn end(self, result: CUresult) -> CUresult {
         if !result.is_success() {
-            end::failed(self.name(), result.0);
+            process::failed(self.name(), result.0);
         }
         result
     }
@@ -169,7 +169,7 @@ impl Call {
 impl Drop for Call {
     fn drop(&mut self) {
         // The thread may wait here for the end of the process.
-        end::call_ends();
+        lifecycle::call_ends();
         search::call_ends();
     }
 }

@@ -34,7 +34,7 @@ pub struct Attached {
 pub unsafe extern "C" fn cuguard_audit_attach(functions: *const Attached, count: usize) -> c_int {
     let attached = catch_unwind(|| {
         // The simulated GPU in the program is attached without a lookup.
-        crate::end::note_crate();
+        crate::output::run_folder::note_crate();
         let functions = (0..count).map(|number| {
             // SAFETY: as the caller guarantees.
             let function = unsafe { &*functions.add(number) };

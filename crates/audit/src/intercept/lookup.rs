@@ -235,7 +235,7 @@ pub unsafe extern "C" fn cuguard_audit_real(
     name: *const c_char,
 ) -> *mut c_void {
     // Nothing may unwind into the program.
-    let _ = std::panic::catch_unwind(crate::end::note_crate);
+    let _ = std::panic::catch_unwind(crate::output::run_folder::note_crate);
     // SAFETY: as the caller guarantees.
     unsafe { real::call_dlsym(handle, name) }
 }

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use cuguard_report::{ReportSettings, open_report_file};
 
-use super::{Made, Reason, run_folder, settings, start};
+use super::made::Made;
+use super::run_folder;
+use crate::process::{Reason, facts, failure, settings};
 use crate::{report, stderr};
 
 /// The exit code that the report asks for, or 0.
@@ -19,24 +21,24 @@ static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 /// Writes why there is no report. Async-signal-safe.
-pub(super) fn print_why(why: fmt::Arguments<'_>) {
+pub(crate) fn print_why(why: fmt::Arguments<'_>) {
     let mut buffer = [0_u8; 160];
     let mut rest = &mut buffer[..];
-    let process = start::process();
+    let process = facts::process();
     let _ = writeln!(rest, "cuguard: process {process}: no report: {why}");
     let length = 160 - rest.len();
     stderr::print(std::str::from_utf8(&buffer[..length]).unwrap_or_default());
 }
 
 /// Writes the report as the settings say, records it for `cuguard run`, and keeps the exit code.
-pub(super) fn deliver(made: &Made, reason: Reason) {
-    if run_folder::has_crate() && !report::has_findings() && super::failure().is_none() {
+pub(crate) fn deliver(made: &Made, reason: Reason) {
+    if run_folder::has_crate() && !report::has_findings() && failure().is_none() {
         // The crate reports what its guards leak. That nothing is lost would contradict it.
         return run_folder::note_none();
     }
     let settings = settings::get();
     let found = made.fails(settings.wanted_fail_on());
-    let is_own = !start::start().has_run_words;
+    let is_own = !facts::start().has_run_words;
     if let Some(code) = settings.wanted_exit_code().filter(|_| found && is_own) {
         EXIT_CODE.store(code.into(), Ordering::Release);
     }
@@ -45,7 +47,7 @@ pub(super) fn deliver(made: &Made, reason: Reason) {
 }
 
 /// Writes the report as the settings say.
-pub(super) fn write(made: &Made) {
+pub(crate) fn write(made: &Made) {
     let text = text_for_stderr(made, settings::get());
     if stderr::exists() {
         stderr::write_report(&text);
@@ -57,7 +59,7 @@ pub(super) fn write(made: &Made) {
 /// Writes the file, if there is one. Returns what goes to standard error.
 fn text_for_stderr(made: &Made, settings: &ReportSettings) -> String {
     let [text, json, github] = settings.wanted_formats();
-    let file = settings.file_of(start::process().unsigned_abs(), 0);
+    let file = settings.file_of(facts::process().unsigned_abs(), 0);
     let file = file.filter(|_| text || json);
     let mut stderr = String::new();
     if text && (json || file.is_none()) {
@@ -75,7 +77,7 @@ fn text_for_stderr(made: &Made, settings: &ReportSettings) -> String {
         match to_file(&path, report) {
             Ok(true) => {}
             Ok(false) => {
-                let (process, command) = (start::process(), run_folder::command());
+                let (process, command) = (facts::process(), run_folder::command());
                 let line = &made.line;
                 stderr.push_str(&format!(
                     "cuguard: process {process} ({command}): {line}; report in {shown}\n"
@@ -116,7 +118,7 @@ fn to_file(path: &Path, text: &str) -> io::Result<bool> {
     }
     // A report that the program asked for stays in front of the last one.
     let is_first = !STARTED.swap(true, Ordering::Relaxed);
-    if is_first && wanted.is_some() && start::start().run_folder.is_none() {
+    if is_first && wanted.is_some() && facts::start().run_folder.is_none() {
         file.set_len(0)?;
     }
     file.write_all(text.as_bytes())?;
@@ -124,9 +126,9 @@ fn to_file(path: &Path, text: &str) -> io::Result<bool> {
 }
 
 /// Ends the process with the code that the report asks for, if it does.
-pub(super) fn replace_exit_code(flush: bool) {
+pub(crate) fn replace_exit_code(flush: bool) {
     let code = EXIT_CODE.load(Ordering::Acquire);
-    if code == 0 || !start::is_own_process() {
+    if code == 0 || !facts::is_own_process() {
         return;
     }
     if flush {
@@ -137,8 +139,8 @@ pub(super) fn replace_exit_code(flush: bool) {
 }
 
 /// Ends the process at once: with this code, or with the one that the report asks for.
-pub(super) fn exit_now(status: i32) -> ! {
-    let code = match start::is_own_process() {
+pub(crate) fn exit_now(status: i32) -> ! {
+    let code = match facts::is_own_process() {
         true => EXIT_CODE.load(Ordering::Acquire),
         false => 0,
     };

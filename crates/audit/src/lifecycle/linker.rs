@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use super::reporter;
+use super::futex;
 
 const UNKNOWN: u32 = 0;
 const FREE: u32 = 1;
@@ -47,7 +47,7 @@ pub(super) fn is_free() -> bool {
     }
     IS_STUCK.store(false, Ordering::Release);
     let changed = STATE.compare_exchange(UNKNOWN, FREE, Ordering::AcqRel, Ordering::Acquire);
-    reporter::wake(&STATE);
+    futex::wake(&STATE);
     changed != Err(LOCKED)
 }
 
@@ -67,7 +67,7 @@ pub(super) fn wait() -> bool {
         if left.is_zero() {
             break;
         }
-        reporter::wait(&STATE, UNKNOWN, Some(left));
+        futex::wait(&STATE, UNKNOWN, Some(left));
     }
     let changed = STATE.compare_exchange(UNKNOWN, LOCKED, Ordering::AcqRel, Ordering::Acquire);
     if changed.is_ok() {

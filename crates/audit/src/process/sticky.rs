@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::start::process;
+use super::facts::process;
 
 static FAILED: AtomicBool = AtomicBool::new(false);
 /// The process, the function and the code. A forked child has its own errors.

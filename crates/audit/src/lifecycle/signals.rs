@@ -18,7 +18,12 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
-use super::{INSIDE, Reason, deadline, finish, functions, is_used, output, reporter, start};
+use super::call::is_inside;
+use super::death::{action, die, real_sigaction};
+use super::reporter::finish;
+use super::{deadline, functions, reporter};
+use crate::output;
+use crate::process::{Reason, facts, is_used};
 use crate::search::{self, Entered};
 use crate::{cancel, heap};
 
@@ -50,24 +55,6 @@ fn real_time() -> RangeInclusive<c_int> {
 /// Whether [`install`] has run in this process or, before a fork, in its parent.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
-unsafe extern "C" {
-    /// The C library's own, by its other name.
-    #[link_name = "__sigaction"]
-    fn real_sigaction(
-        signal: c_int,
-        action: *const libc::sigaction,
-        old: *mut libc::sigaction,
-    ) -> c_int;
-}
-
-fn action(handler: libc::sighandler_t, flags: c_int) -> libc::sigaction {
-    // SAFETY: plain data, for which zero is valid: the mask is then empty.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = handler;
-    action.sa_flags = flags;
-    action
-}
-
 fn own_action() -> libc::sigaction {
     // On the alternate stack, as programs in Go require.
     let mut action = action(
@@ -91,7 +78,7 @@ fn is_own(action: &libc::sigaction) -> bool {
 /// Installs the handler for signals with the default disposition.
 pub(super) fn install() {
     // The first process of a PID namespace does not end by a signal with the default disposition.
-    if start::process() == 1 {
+    if facts::process() == 1 {
         return;
     }
     INSTALLED.store(true, Ordering::Release);
@@ -152,8 +139,8 @@ fn handle(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     let _entered = Entered::by_signal(unsafe { &*context.cast::<libc::ucontext_t>() });
     search::process_ends(true);
     // SAFETY: it has the sender if a process sent the signal.
-    let is_own = info.si_code <= 0 && unsafe { info.si_pid() } == start::process();
-    let is_busy = INSIDE.get() || heap::is_inside();
+    let is_own = info.si_code <= 0 && unsafe { info.si_pid() } == facts::process();
+    let is_busy = is_inside() || heap::is_inside();
     // Without a thread that makes the report there is nothing to wait for.
     if signal == libc::SIGABRT || (is_own && !is_busy) || !reporter::is_launched() {
         // `abort` and `raise` do not return.
@@ -175,28 +162,10 @@ pub(super) fn wait_and_die(signal: c_int) {
     die(signal);
 }
 
-/// Ends the process by the signal, with its default disposition.
-pub(super) fn die(signal: c_int) {
-    // SAFETY: all calls are async-signal-safe, and the set is initialized.
-    unsafe {
-        real_sigaction(signal, &action(libc::SIG_DFL, 0), std::ptr::null_mut());
-        let mut set: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&mut set);
-        libc::sigaddset(&mut set, signal);
-        libc::syscall(
-            libc::SYS_tgkill,
-            libc::getpid(),
-            libc::syscall(libc::SYS_gettid),
-            signal,
-        );
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, &set, std::ptr::null_mut());
-    }
-}
-
 /// Whether the handler stands for the default disposition of a signal, in this process.
 fn stands_for_default(signal: c_int) -> bool {
     let is_listed = SIGNALS.contains(&signal) || real_time().contains(&signal);
-    is_listed && INSTALLED.load(Ordering::Acquire) && start::is_own_process()
+    is_listed && INSTALLED.load(Ordering::Acquire) && facts::is_own_process()
 }
 
 /// Changes the disposition of a signal, as the C library's function, and hides the handler.

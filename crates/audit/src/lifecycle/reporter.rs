@@ -21,7 +21,12 @@ use std::time::{Duration, Instant};
 
 use cuguard_sync::own_thread;
 
-use super::{INSIDE, Reason, deadline, linker, made, output, recording, signals, start};
+use super::call::is_inside;
+use super::death::die;
+use super::futex::{wait, wake};
+use super::{deadline, linker};
+use crate::output::{self, made, recording};
+use crate::process::{Reason, facts, is_used};
 use crate::{heap, search, stderr};
 
 const IDLE: u32 = 0;
@@ -66,7 +71,7 @@ const BUSY_LIMIT: Duration = Duration::from_secs(10);
 
 /// How long the calling thread waits for a report.
 fn limit() -> Duration {
-    match INSIDE.get() {
+    match is_inside() {
         true => report_limit().min(BUSY_LIMIT),
         false => report_limit(),
     }
@@ -132,7 +137,7 @@ fn run() {
                 if claim(Reason::Signal(death)) {
                     make();
                 } else if phase == DONE {
-                    signals::die(death);
+                    die(death);
                 }
             }
             _ => {
@@ -149,14 +154,14 @@ fn run() {
 /// A thread calls `pthread_exit`. After the main thread has, the process ends with its last thread, and this one must not
 /// keep it.
 pub(super) fn note_thread_end() {
-    if thread() == start::process() {
+    if thread() == facts::process() {
         note_main_may_end();
     }
 }
 
 /// A thread is cancelled. The main one may end then as by `pthread_exit`, at once, later or never.
 pub(super) fn note_thread_cancelled(thread: libc::pthread_t) {
-    if start::is_main_thread(thread) && start::is_own_process() {
+    if facts::is_main_thread(thread) && facts::is_own_process() {
         note_main_may_end();
     }
 }
@@ -217,9 +222,17 @@ fn make() {
     wake(&PHASE);
 }
 
+/// Reports the end of the process, unless there is nothing to report or that has been done. Returns when the report is
+/// written or its time is over. Async-signal-safe.
+pub(super) fn finish(reason: Reason) {
+    if is_used() {
+        request(reason);
+    }
+}
+
 /// Has the report made, and waits for it. Only the first request makes one, unless that was before an exec, which then
 /// failed. Async-signal-safe.
-pub(super) fn request(reason: Reason) {
+fn request(reason: Reason) {
     if heap::is_inside() {
         // Interrupted by a signal handler, with a lock of the arena: no thread can make a report.
         return give_up(format_args!("a signal handler interrupted an allocation"));
@@ -242,7 +255,7 @@ pub(super) fn death() -> i32 {
 
 /// How long the report after [`request_death`] may take. Async-signal-safe.
 pub(super) fn report_limit() -> Duration {
-    start::start().limit.map_or(LIMIT, Duration::from_secs)
+    facts::start().limit.map_or(LIMIT, Duration::from_secs)
 }
 
 /// Whether there is a thread that makes reports.
@@ -325,7 +338,7 @@ fn wait_until_done() {
         }
         wait(&PHASE, phase, Some(left));
     }
-    let (seconds, why) = match INSIDE.get() {
+    let (seconds, why) = match is_inside() {
         true => (limit().as_secs(), "a signal handler interrupted a call"),
         false => (limit().as_secs(), "CUGUARD_REPORT_LIMIT"),
     };
@@ -356,22 +369,4 @@ pub(super) fn forget() {
 fn announce() {
     EVENTS.fetch_add(1, Ordering::AcqRel);
     wake(&EVENTS);
-}
-
-/// Waits while the word has this value, at most so long. May return early.
-pub(super) fn wait(word: &'static AtomicU32, value: u32, most: Option<Duration>) {
-    let time = most.map(|most| libc::timespec {
-        tv_sec: most.as_secs().try_into().unwrap_or(libc::time_t::MAX),
-        tv_nsec: most.subsec_nanos().into(),
-    });
-    let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word lives as long as the process, and the time is null or valid.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, time) };
-}
-
-pub(super) fn wake(word: &'static AtomicU32) {
-    let operation = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
-    // SAFETY: the word lives as long as the process.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, i32::MAX) };
 }

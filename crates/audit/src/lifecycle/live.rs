@@ -11,8 +11,9 @@ use cuguard_registry::Kind;
 use cuguard_report::{ReportSettings, SiteNames, Stats, register_frames};
 use cuguard_sync::clock;
 
-use super::{failure, output, signals};
-use crate::{python, report, state};
+use super::signals;
+use crate::process::failure;
+use crate::{output, python, report, state};
 
 /// The records of this process.
 struct Records {

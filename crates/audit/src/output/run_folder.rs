@@ -28,7 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cuguard_report::phrase::short_command;
 
-use super::{Made, Reason, start};
+use super::made::Made;
+use crate::process::{Reason, facts};
 use crate::{real, report};
 
 fn append(folder: &Path, name: &str, text: &str) -> io::Result<()> {
@@ -39,7 +40,7 @@ fn append(folder: &Path, name: &str, text: &str) -> io::Result<()> {
 }
 
 fn record(fields: &[&str]) {
-    if let Some(folder) = &start::start().run_folder {
+    if let Some(folder) = &facts::start().run_folder {
         // A process of another user cannot write there.
         let _ = append(folder, "records", &(fields.join("\t") + "\n"));
     }
@@ -63,20 +64,20 @@ fn plain(text: &str, most: usize) -> String {
 }
 
 /// The command line of this process, as reports show it.
-pub(super) fn command() -> String {
+pub(crate) fn command() -> String {
     short_command(&report::command_line())
 }
 
 /// Records that the library is loaded into the command's own child. The command's process id ends the folder's name.
-pub(super) fn note_start() {
-    let Some(folder) = &start::start().run_folder else {
+pub(crate) fn note_start() {
+    let Some(folder) = &facts::start().run_folder else {
         return;
     };
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     // SAFETY: always succeeds.
     let parent = unsafe { libc::getppid() };
     if name.rsplit('-').next() == Some(parent.to_string().as_str()) {
-        record(&["start", &start::process().to_string()]);
+        record(&["start", &facts::process().to_string()]);
     }
 }
 
@@ -86,26 +87,26 @@ static HAS_CRATE: AtomicBool = AtomicBool::new(false);
 /// Records that the cuguard crate in this process uses the driver.
 pub(crate) fn note_crate() {
     if !HAS_CRATE.swap(true, Ordering::Relaxed) {
-        record(&["crate", &start::process().to_string()]);
+        record(&["crate", &facts::process().to_string()]);
     }
 }
 
 /// Whether the cuguard crate in this process uses the driver, and makes a report of its own.
-pub(super) fn has_crate() -> bool {
+pub(crate) fn has_crate() -> bool {
     HAS_CRATE.load(Ordering::Relaxed)
 }
 
 /// Records that there is nothing to report.
-pub(super) fn note_none() {
-    record(&["none", &start::process().to_string()]);
+pub(crate) fn note_none() {
+    record(&["none", &facts::process().to_string()]);
 }
 
 /// Records that the process uses the driver.
-pub(super) fn note_use() {
-    if start::start().run_folder.is_none() {
+pub(crate) fn note_use() {
+    if facts::start().run_folder.is_none() {
         return;
     }
-    let process = start::process().to_string();
+    let process = facts::process().to_string();
     record(&["use", &process, &command()]);
     // Whether it is the simulated GPU is known once it is found.
     real::driver();
@@ -115,13 +116,13 @@ pub(super) fn note_use() {
 }
 
 /// Records the file of the process's recording.
-pub(super) fn note_recording(path: &Path) {
-    let process = start::process().to_string();
+pub(crate) fn note_recording(path: &Path) {
+    let process = facts::process().to_string();
     record(&["recording", &process, &plain(&path.to_string_lossy(), 4096)]);
 }
 
 /// Records the report.
-pub(super) fn note_end(made: &Made, reason: Reason) {
+pub(crate) fn note_end(made: &Made, reason: Reason) {
     let numbers = [
         made.lost.bytes,
         made.lost.count,
@@ -133,14 +134,14 @@ pub(super) fn note_end(made: &Made, reason: Reason) {
         made.refused,
     ];
     let numbers = numbers.map(|number| number.to_string()).join("\t");
-    let process = start::process().to_string();
+    let process = facts::process().to_string();
     let (reason, line) = (reason.to_string(), plain(&made.line, 1000));
     record(&["end", &process, &reason, &numbers, &line]);
 }
 
 /// Keeps a report that cannot be written to standard error. Returns whether there is a folder for it.
-pub(super) fn keep_report(text: &str) -> bool {
-    let name = format!("report-{}", start::process());
-    let folder = start::start().run_folder.as_deref();
+pub(crate) fn keep_report(text: &str) -> bool {
+    let name = format!("report-{}", facts::process());
+    let folder = facts::start().run_folder.as_deref();
     folder.is_some_and(|folder| append(folder, &name, text).is_ok())
 }

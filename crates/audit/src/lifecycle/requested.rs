@@ -3,9 +3,10 @@
 use std::ffi::c_void;
 use std::panic::catch_unwind;
 
-use super::{failure, functions, is_used, output, settings};
-use crate::report;
+use super::functions;
+use crate::process::{failure, is_used, settings};
 use crate::search::{Caller, Entered, entry_point};
+use crate::{output, report};
 
 unsafe extern "C" fn report(caller: &Caller, _: u32) -> *const c_void {
     let _entered = Entered::by(caller);

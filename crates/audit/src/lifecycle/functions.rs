@@ -6,9 +6,19 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::{Reason, finish, is_used, output, reporter};
+use super::reporter::{self, finish};
+use crate::output;
+use crate::process::{Reason, is_used};
 use crate::real::call_dlsym;
 use crate::search::{Caller, Entered, entry_point};
+
+unsafe extern "C" {
+    pub(super) fn __cxa_atexit(
+        function: unsafe extern "C" fn(),
+        argument: *mut c_void,
+        library: *mut c_void,
+    ) -> c_int;
+}
 
 /// A function of the C library.
 pub(super) struct Real {

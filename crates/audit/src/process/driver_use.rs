@@ -13,17 +13,19 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use super::facts;
+
 /// The constructor has not run yet, or the memory is a copy and no handler of `fork` has run.
-pub(super) const NEW: u32 = 0;
+pub(crate) const NEW: u32 = 0;
 /// The process has called no recorded function.
-pub(super) const UNUSED: u32 = 1;
+pub(crate) const UNUSED: u32 = 1;
 /// A thread makes the preparations for the end.
-pub(super) const PREPARING: u32 = 2;
+pub(crate) const PREPARING: u32 = 2;
 /// The preparations are made.
-pub(super) const USED: u32 = 3;
+pub(crate) const USED: u32 = 3;
 /// This is a forked child of a process that used the driver: the driver fails in it, and locks of the registry may be held
 /// by threads that do not exist here.
-pub(super) const FORKED: u32 = 4;
+pub(crate) const FORKED: u32 = 4;
 
 /// A page of its own, for each size of pages that the architecture has: nothing else may be cleared.
 #[cfg_attr(target_arch = "x86_64", repr(C, align(4096)))]
@@ -36,12 +38,12 @@ static PAGE: Page = Page(AtomicU32::new(NEW));
 static EVER_USED: AtomicBool = AtomicBool::new(false);
 
 #[inline]
-pub(super) fn get() -> &'static AtomicU32 {
+pub(crate) fn get() -> &'static AtomicU32 {
     &PAGE.0
 }
 
 /// Runs in the constructor.
-pub(super) fn begin() {
+pub(crate) fn begin() {
     // Before Linux 4.14 this fails, and only children of `fork` are recognized.
     // SAFETY: whole pages of this library's zeroed data, which are private and without a file, and have nothing but the word.
     unsafe {
@@ -55,11 +57,16 @@ pub(super) fn begin() {
 }
 
 /// Notes that the process uses the driver.
-pub(super) fn note_use() {
+pub(crate) fn note_use() {
     EVER_USED.store(true, Ordering::Release);
 }
 
 /// Whether the process or one that it was forked of has used the driver.
-pub(super) fn was_ever_used() -> bool {
+pub(crate) fn was_ever_used() -> bool {
     EVER_USED.load(Ordering::Acquire)
+}
+
+/// Whether this process has used the driver. A child that shares its parent's memory (`vfork`) has not.
+pub(crate) fn is_used() -> bool {
+    get().load(Ordering::Acquire) == USED && facts::is_own_process()
 }

@@ -17,9 +17,10 @@ use std::ffi::{c_char, c_int, c_void};
 use std::mem::transmute;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::functions::{self, Real};
-use super::{Reason, finish, start};
+use super::functions::{self, __cxa_atexit, Real};
+use super::reporter::finish;
 use crate::cancel;
+use crate::process::{Reason, is_used};
 use crate::search::{Caller, Entered, Mark, entry_point};
 use crate::state::contexts;
 
@@ -59,7 +60,7 @@ type StartMain = unsafe extern "C-unwind" fn(
 ) -> c_int;
 
 unsafe extern "C" fn before_exit(caller: &Caller, _: u32) -> *const c_void {
-    if super::is_used() {
+    if is_used() {
         begin_process(Entered::by(caller));
     }
     EXIT.get()
@@ -86,7 +87,7 @@ unsafe extern "C-unwind" fn main_then_exit(
     let mark = Mark::here();
     // SAFETY: the arguments are the C library's.
     let status = unsafe { main(count, arguments, environment) };
-    if super::is_used() {
+    if is_used() {
         let before = cancel::disable();
         begin_process(Entered::behind(mark));
         cancel::restore(before);
@@ -124,5 +125,5 @@ unsafe extern "C-unwind" fn __libc_start_main(
 /// Registers the handler.
 pub(super) fn register() {
     // SAFETY: the function has the right signature and does not unwind.
-    unsafe { start::__cxa_atexit(at_exit_begin, std::ptr::null_mut(), std::ptr::null_mut()) };
+    unsafe { __cxa_atexit(at_exit_begin, std::ptr::null_mut(), std::ptr::null_mut()) };
 }

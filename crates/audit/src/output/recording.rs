@@ -10,12 +10,13 @@ use std::sync::Once;
 use cuguard_report::{ReportSettings, register_frames, start_recording};
 use cuguard_sync::clock;
 
-use super::{run_folder, settings};
+use super::run_folder;
+use crate::process::settings;
 use crate::{python, state};
 
 /// Starts the recording, if one is wanted and it has not begun. A thread that comes second waits until it has.
 #[cold]
-pub(super) fn begin() {
+pub(crate) fn begin() {
     static BEGUN: Once = Once::new();
     // Nothing may unwind into the program.
     BEGUN.call_once(|| drop(catch_unwind(|| start(settings::get()))));
@@ -34,12 +35,12 @@ fn start(settings: &ReportSettings) {
 }
 
 /// The exit of the process begins: what is freed from now on does not hide what grew.
-pub(super) fn exit_begins() {
+pub(crate) fn exit_begins() {
     cuguard_recording::record_exit_begins(clock::nanoseconds());
 }
 
 /// The process ends.
-pub(super) fn end() {
+pub(crate) fn end() {
     if cuguard_recording::is_on() {
         let work = state::registry().other_work();
         if work.iter().any(|(_, count)| *count != 0) {

@@ -7,39 +7,40 @@
 
 use std::sync::atomic::Ordering;
 
-use super::state::{self, FORKED, NEW, PREPARING, UNUSED};
-use super::{reporter, start};
+use super::reporter;
 use crate::heap;
+use crate::process::driver_use::{self, FORKED, NEW, PREPARING, UNUSED};
+use crate::process::facts;
 
 /// Runs in the child, whose only thread is the one that forked. Other threads may have held any lock.
 pub(super) extern "C" fn in_child() {
     // Another handler of `fork` has called the driver, and the child knows itself already.
-    if start::is_own_process() && state::get().load(Ordering::Acquire) != NEW {
+    if facts::is_own_process() && driver_use::get().load(Ordering::Acquire) != NEW {
         return;
     }
     own();
-    let state = match state::was_ever_used() {
+    let state = match driver_use::was_ever_used() {
         true => FORKED,
         false => UNUSED,
     };
-    state::get().store(state, Ordering::Release);
+    driver_use::get().store(state, Ordering::Release);
 }
 
 /// The memory is this process's.
 fn own() {
-    start::own();
+    facts::own();
     reporter::forget();
 }
 
 /// Whether the memory is a copy that no handler of `fork` has seen. Not before the constructor has run.
 fn is_copy() -> bool {
-    state::get().load(Ordering::Acquire) == NEW && start::is_started()
+    driver_use::get().load(Ordering::Acquire) == NEW && facts::is_started()
 }
 
 /// Whether this is a child of a process that used the driver, created by `_Fork` or a system call.
 #[cold]
 pub(super) fn is_child_of_user() -> bool {
-    is_copy() && state::was_ever_used()
+    is_copy() && driver_use::was_ever_used()
 }
 
 /// Takes over the memory in a child that was created by `_Fork` or a system call, if the parent has not used the driver. Returns
@@ -49,11 +50,12 @@ pub(super) fn claim_copy() -> bool {
     if !is_copy() {
         return false;
     }
-    let next = match state::was_ever_used() {
+    let next = match driver_use::was_ever_used() {
         true => FORKED,
         false => PREPARING,
     };
-    let claimed = state::get().compare_exchange(NEW, next, Ordering::AcqRel, Ordering::Acquire);
+    let claimed =
+        driver_use::get().compare_exchange(NEW, next, Ordering::AcqRel, Ordering::Acquire);
     if claimed.is_err() {
         return false;
     }

@@ -11,7 +11,7 @@ use crate::stderr;
 pub(crate) fn get() -> &'static ReportSettings {
     static SETTINGS: OnceLock<ReportSettings> = OnceLock::new();
     SETTINGS.get_or_init(|| {
-        let start = super::start();
+        let start = super::facts::start();
         let words = start.words.as_ref().map(|words| words.to_string_lossy());
         let words = words.unwrap_or_default();
         let words = match &start.folder {

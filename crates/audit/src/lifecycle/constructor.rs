@@ -1,70 +1,17 @@
-//! The library's constructor, and what it keeps of the start of the process.
+//! The library's constructor.
 
 use std::ffi::{OsString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
-use super::{Reason, finish, forked, functions, run_folder, state};
+use super::functions::__cxa_atexit;
+use super::reporter::finish;
+use super::{forked, functions};
+use crate::output::{replace_exit_code, run_folder};
+use crate::process::facts::{self, Start};
+use crate::process::{Reason, driver_use};
 use crate::search::{Caller, Entered, entry_point};
 use crate::{real, stderr};
-
-/// What the process had when it started. The program may change its environment, its folder and its descriptors.
-#[derive(Debug, Default)]
-pub(crate) struct Start {
-    /// `LEAK_REPORT`.
-    pub(crate) words: Option<OsString>,
-    /// The current folder, if a word names a file relative to it.
-    pub(crate) folder: Option<PathBuf>,
-    /// The folder in which `cuguard run` collects records.
-    pub(crate) run_folder: Option<PathBuf>,
-    /// Whether `LEAK_REPORT` is that of `cuguard run`, which applies the exit code in it. Other words, of a script perhaps, ask for
-    /// an exit code of this process.
-    pub(crate) has_run_words: bool,
-    /// How long a report may take, in seconds.
-    pub(crate) limit: Option<u64>,
-}
-
-static START: OnceLock<Start> = OnceLock::new();
-
-/// The process that this memory belongs to: another one with the same memory is a child of `vfork` or `clone`.
-static OWNER: AtomicI32 = AtomicI32::new(0);
-
-/// What the process had when it started.
-pub(crate) fn start() -> &'static Start {
-    START.get_or_init(Start::default)
-}
-
-/// Whether this process is the one that the constructor, or the handler of `fork`, ran in. Async-signal-safe.
-pub(crate) fn is_own_process() -> bool {
-    OWNER.load(Ordering::Relaxed) == process()
-}
-
-/// Whether the constructor has run, in this process or in one that it was forked of.
-pub(super) fn is_started() -> bool {
-    OWNER.load(Ordering::Relaxed) != 0
-}
-
-/// The process id.
-pub(crate) fn process() -> i32 {
-    // SAFETY: always succeeds.
-    unsafe { libc::getpid() }
-}
-
-/// The main thread, by its C library's name: the one that the constructor ran on.
-static MAIN_THREAD: AtomicU64 = AtomicU64::new(0);
-
-/// Whether this is the main thread.
-pub(super) fn is_main_thread(thread: libc::pthread_t) -> bool {
-    MAIN_THREAD.load(Ordering::Relaxed) == thread
-}
-
-/// This process owns the memory from now on.
-pub(super) fn own() {
-    OWNER.store(process(), Ordering::Relaxed);
-    crate::cancel::own(process());
-}
 
 /// A variable, read without the standard library's lock: the constructor may run while others hold it.
 fn variable(name: &std::ffi::CStr) -> Option<OsString> {
@@ -79,11 +26,9 @@ fn variable(name: &std::ffi::CStr) -> Option<OsString> {
 }
 
 fn construct() {
-    own();
-    state::begin();
+    facts::own();
+    driver_use::begin();
     crate::thread_end::prepare();
-    // SAFETY: always succeeds.
-    MAIN_THREAD.store(unsafe { libc::pthread_self() }, Ordering::Relaxed);
     let words = variable(c"LEAK_REPORT");
     let names_file = words.as_ref().is_some_and(|words| {
         let words = words.to_string_lossy();
@@ -92,7 +37,7 @@ fn construct() {
     let limit = variable(c"CUGUARD_REPORT_LIMIT");
     let limit = limit.and_then(|seconds| seconds.to_str()?.trim().parse().ok());
     let run_words = variable(c"CUGUARD_RUN_REPORT");
-    let _ = START.set(Start {
+    facts::note(Start {
         has_run_words: run_words.is_some() && run_words == words,
         words,
         folder: names_file.then(|| std::env::current_dir().ok()).flatten(),
@@ -108,11 +53,6 @@ fn construct() {
 }
 
 unsafe extern "C" {
-    pub(super) fn __cxa_atexit(
-        function: unsafe extern "C" fn(),
-        argument: *mut c_void,
-        library: *mut c_void,
-    ) -> c_int;
     fn __cxa_at_quick_exit(function: unsafe extern "C" fn(), library: *mut c_void) -> c_int;
 }
 
@@ -125,7 +65,7 @@ unsafe extern "C" fn at_end(caller: &Caller, is_quick: u32) -> *const c_void {
         } else {
             Reason::Exit
         });
-        super::output::replace_exit_code(!is_quick);
+        replace_exit_code(!is_quick);
     });
     functions::nothing as *const c_void
 }

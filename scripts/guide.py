@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Writes the chapters of the guide as a code host shows them: docs/guide/*.md, from src/guide/*.md.
+
+    scripts/guide.py            writes docs/guide
+    scripts/guide.py --check    writes nothing: fails if a file differs, or if a link of README.md or docs leads nowhere
+
+The chapters in src/guide are for rustdoc, which compiles their examples and resolves their links to items of the crate. Here a
+chapter gets a title, its sections move down a level, hidden lines of examples are left out, links between chapters are relative,
+and links to items become code.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE, TARGET = ROOT / "src/guide", ROOT / "docs/guide"
+NOTE = "<!-- Written by scripts/guide.py from {name}: edit that file. -->\n\n"
+
+# The words of rustdoc behind three backticks; without any, an example is Rust, too.
+RUSTDOC = {"", "no_run", "standalone_crate", "compile_fail", "ignore", "should_panic", "rust"}
+FENCE = re.compile(r"^( *)```(.*)$")
+HIDDEN = re.compile(r"^ *#( |$)")
+# `[text](target)`, with one pair of brackets or parentheses inside of each.
+LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(((?:[^()\s]|\([^()]*\))*)\)")
+# `[`name`]`, which rustdoc resolves.
+SHORT = re.compile(r"\[(`[^`\]]+`)\](?![\[(:])")
+
+
+def chapters():
+    """(file, title, about) of each chapter, by the table of src/guide.rs."""
+    text = (ROOT / "src/guide.rs").read_text(encoding="utf-8")
+    about = dict(re.findall(r"^//! \| \[`(\w+)`\] \| (.*) \|$", text, re.MULTILINE))
+    files = re.findall(r'^    (\w+) "([\w-]+\.md)"$', text, re.MULTILINE)
+    found = []
+    for name, file in files:
+        title = name.replace("_", " ")
+        for word, right in (("cuda", "CUDA"), ("gpu", "GPU")):
+            title = re.sub(rf"\b{word}\b", right, title)
+        found.append((file, title[0].upper() + title[1:], about.get(name, "")))
+    return found
+
+
+def link(match):
+    text, target = match[1], match[2]
+    if re.match(r"https?:|#|\.", target):
+        return match[0]
+    if chapter := re.fullmatch(r"crate::guide::(\w+)(#[\w-]+)?", target):
+        return f"[{text}]({chapter[1].replace('_', '-')}.md{chapter[2] or ''})"
+    return text
+
+
+def prose(line):
+    return SHORT.sub(r"\1", LINK.sub(link, line))
+
+
+def paragraphs(lines):
+    """Links may go over the end of a line: each paragraph is changed as a whole."""
+    text = prose("\n".join(lines))
+    return text.split("\n")
+
+
+def chapter(file, title):
+    source = (SOURCE / file).read_text(encoding="utf-8").split("\n")
+    page, waiting, rust, inside = [], [], False, False
+    for line in source:
+        fence = FENCE.match(line)
+        if fence is None and not inside and line.strip():
+            waiting.append(f"#{line}" if re.match(r"#+ ", line) else line)
+            continue
+        page += paragraphs(waiting) if waiting else []
+        waiting = []
+        if fence:
+            words = {word.split("=")[0] for word in fence[2].split(",")}
+            if not inside:
+                rust = words <= RUSTDOC or any(re.fullmatch(r"E\d{4}", word) for word in words)
+                page.append(f"{fence[1]}```rust" if rust else line)
+            else:
+                page.append(line)
+            inside = not inside
+        elif inside and rust and HIDDEN.match(line):
+            continue
+        elif inside and rust:
+            page.append(re.sub(r"^( *)##", r"\1#", line))
+        else:
+            page.append(line)
+    page += paragraphs(waiting) if waiting else []
+    text = "\n".join(page).rstrip() + "\n"
+    # What hidden lines left at the beginning of an example.
+    text = re.sub(r"```rust\n\n+", "```rust\n", text)
+    return NOTE.format(name=f"src/guide/{file}") + f"# {title}\n\n{text}"
+
+
+def contents():
+    rows = [f"- [{title}]({file}): {prose(about)}" for file, title, about in chapters()]
+    return NOTE.format(name="src/guide.rs") + "# The guide\n\n" + "\n".join(rows) + "\n"
+
+
+def pages():
+    return {"README.md": contents()} | {file: chapter(file, title) for file, title, _ in chapters()}
+
+
+def anchors(text):
+    """The anchors of a page, as code hosts make them."""
+    found = set()
+    for heading in re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL), re.MULTILINE):
+        words = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        number = sum(1 for known in found if re.fullmatch(rf"{re.escape(words)}(-\d+)?", known))
+        found.add(f"{words}-{number}" if number else words)
+    return found
+
+
+def broken_links():
+    files = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+    for path in sorted(files):
+        text = path.read_text(encoding="utf-8")
+        prose_only = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
+        prose_only = re.sub(r"`[^`\n]*`", "", prose_only)
+        for _, target in LINK.findall(prose_only):
+            file, _, anchor = target.partition("#")
+            if re.match(r"https?:|mailto:", target):
+                continue
+            to = (path.parent / file).resolve() if file else path
+            if not to.exists():
+                yield f"{path.relative_to(ROOT)}: {target}: there is no such file"
+            elif anchor and to.suffix == ".md" and anchor not in anchors(to.read_text(encoding="utf-8")):
+                yield f"{path.relative_to(ROOT)}: {target}: there is no such section"
+
+
+def main():
+    arguments = sys.argv[1:]
+    if arguments not in ([], ["--check"]):
+        print(__doc__.strip())
+        return 0 if arguments in (["-h"], ["--help"]) else 2
+    problems = []
+    sources = {path.name for path in SOURCE.glob("*.md")}
+    problems += [f"src/guide/{name}: src/guide.rs does not have it" for name in sorted(sources - pages().keys())]
+    if not arguments:
+        TARGET.mkdir(exist_ok=True)
+        for name, text in pages().items():
+            (TARGET / name).write_text(text, encoding="utf-8")
+    for name, text in pages().items():
+        path = TARGET / name
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            problems.append(f"docs/guide/{name}: differs from src/guide: run scripts/guide.py")
+    known = pages().keys()
+    problems += [f"docs/guide/{path.name}: no chapter" for path in TARGET.glob("*.md") if path.name not in known]
+    problems += broken_links()
+    print("\n".join(problems) if problems else f"{len(known)} pages of the guide, all links lead somewhere")
+    return bool(problems)
+
+
+sys.exit(main())
