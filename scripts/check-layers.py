@@ -47,7 +47,7 @@ MODULES = ["error", "core", "exit", "live", "recovery", "guards", "scope", "chun
 UNSAFE = {"core", "exit", "recovery", "guards", "scope"}
 
 # Folders in which files still import each other, and how many of them at most. The numbers only go down.
-KNOWN_CYCLES = {("src", "core"): 30, ("crates/audit/src", "heap"): 2}
+KNOWN_CYCLES = {("src", "core"): 25, ("crates/audit/src", "heap"): 2}
 
 LITERALS = re.compile(
     r"""//[^\n]*

@@ -24,7 +24,7 @@ HIDDEN = re.compile(r"^ *#( |$)")
 # `[text](target)`, with one pair of brackets or parentheses inside of each.
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(((?:[^()\s]|\([^()]*\))*)\)")
 # `[`name`]`, which rustdoc resolves.
-SHORT = re.compile(r"\[(`[^`\]]+`)\](?![\[(:])")
+SHORT = re.compile(r"\[(`[^`\]]+`)\](?![\[(])")
 
 
 def chapters():
@@ -45,8 +45,9 @@ def link(match):
     text, target = match[1], match[2]
     if re.match(r"https?:|#|\.", target):
         return match[0]
-    if chapter := re.fullmatch(r"crate::guide::(\w+)(#[\w-]+)?", target):
-        return f"[{text}]({chapter[1].replace('_', '-')}.md{chapter[2] or ''})"
+    chapter = re.fullmatch(r"(crate::guide::|super::|)(\w+)(#[\w-]+)?", target)
+    if chapter and (file := chapter[2].replace("_", "-") + ".md") in {path.name for path in SOURCE.glob("*.md")}:
+        return f"[{text}]({file}{chapter[3] or ''})"
     return text
 
 
@@ -57,7 +58,8 @@ def prose(line):
 def paragraphs(lines):
     """Links may go over the end of a line: each paragraph is changed as a whole."""
     text = prose("\n".join(lines))
-    return text.split("\n")
+    # A link to an item and what follows are one piece of code.
+    return re.sub(r"(`[^`\n]+)``([^`\n]+`)", r"\1\2", text).split("\n")
 
 
 def chapter(file, title):
@@ -116,6 +118,9 @@ def broken_links():
         text = path.read_text(encoding="utf-8")
         prose_only = re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)
         prose_only = re.sub(r"`[^`\n]*`", "", prose_only)
+        for left in re.findall(r"\[`[^`\]]*`\](?!\()", re.sub(r"^ *```.*?^ *```", "", text, flags=re.MULTILINE | re.DOTALL)):
+            if path.parent == TARGET:
+                yield f"{path.relative_to(ROOT)}: {left}: a link of rustdoc is left"
         for _, target in LINK.findall(prose_only):
             file, _, anchor = target.partition("#")
             if re.match(r"https?:|mailto:", target):

@@ -5,7 +5,7 @@
 //! does that.
 
 use std::fs;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cuguard_live::{Format, Options, Source};
@@ -13,6 +13,7 @@ use cuguard_registry::{Kind, Snapshot, SnapshotReason, Totals};
 use cuguard_report::{self as report, ContextPool, Report, ReportSettings, SiteNames, Stats};
 use cuguard_sync::{clock, process};
 
+use crate::core::lock::lock;
 use crate::core::{ContextState, open_contexts, pool_idle};
 
 /// The open contexts of this process.
@@ -114,7 +115,7 @@ impl Source for Contexts {
                 .sites
                 .extend(usage.sites.into_iter().map(|site| site.group));
         }
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = lock(&self.names);
         stats.to_json(sites, names.get_or_insert_default())
     }
 

@@ -7,6 +7,7 @@ use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::CUresult;
 use cuguard_registry::{Entry, Key, Kind};
 
+use super::budget::Refused;
 use super::context_state::{ContextState, Entered};
 use super::owned_resource::OwnedResource;
 use super::owner::Owner;
@@ -36,19 +37,6 @@ impl Request {
             site: Location::caller(),
         }
     }
-}
-
-/// Who refused the memory.
-#[derive(Clone, Copy)]
-pub(crate) enum Refused {
-    /// The driver.
-    Memory(CallError),
-    /// The budget of the context, with this much in use.
-    Limit { held: u64 },
-    /// The limit of a pool, which holds this much.
-    PoolLimit { held: u64, limit: u64 },
-    /// The check before the launch of a graph with scratch memory. The driver was not called.
-    NotLaunched,
 }
 
 /// Why an attempt failed.

@@ -2,10 +2,22 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use cuguard_driver::result::CallError;
 use cuguard_registry::Kind;
 use cuguard_report::oom::Limit;
 
-use super::allocate::Refused;
+/// Who refused the memory.
+#[derive(Clone, Copy)]
+pub(crate) enum Refused {
+    /// The driver.
+    Memory(CallError),
+    /// The budget of the context, with this much in use.
+    Limit { held: u64 },
+    /// The limit of a pool, which holds this much.
+    PoolLimit { held: u64, limit: u64 },
+    /// The check before the launch of a graph with scratch memory. The driver was not called.
+    NotLaunched,
+}
 
 /// Counts the bytes in use against a limit. Without a limit nothing is counted.
 #[derive(Debug)]

@@ -3,15 +3,10 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use cuguard_driver::result::{self, graph, stream};
-use cuguard_driver::sys::{CUcontext, CUstream};
-use cuguard_registry::{Key, Kind};
-use cuguard_sync::process;
+use cuguard_driver::result::{self, graph};
+use cuguard_driver::sys::CUstream;
 
-use super::context_state::ContextState;
-use super::free;
 use super::lock::lock;
-use super::open_contexts;
 
 /// The streams that capture. Each is private to its capture, and captures in the relaxed mode, so that any thread can end
 /// it.
@@ -39,20 +34,17 @@ impl Captures {
         streams.is_empty().then(work)
     }
 
+    /// Takes all streams, for teardown.
+    pub(super) fn take(&self) -> Vec<CUstream> {
+        std::mem::take(&mut *lock(&self.streams))
+    }
+
     pub(crate) fn remove(&self, stream: CUstream) {
         lock(&self.streams).retain(|other| *other != stream);
     }
 
-    fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         lock(&self.streams).is_empty()
-    }
-
-    /// Whether a guard of this context captures, which may be another one: the primary context of a device can have
-    /// several. While it does, the context cannot be waited for.
-    pub(super) fn any_in(context: CUcontext, device: u32) -> bool {
-        let guards = open_contexts::on_device(device);
-        let mut guards = guards.iter().filter(|state| state.context == context);
-        guards.any(|state| !state.captures.is_empty())
     }
 
     /// A graph is captured that allocates.
@@ -66,24 +58,6 @@ impl Captures {
         if self.allocates.load(Ordering::Relaxed) {
             // What cannot be released is the driver's, and released with it.
             let _ = graph::trim_memory(device as i32);
-        }
-    }
-
-    /// Ends all captures and destroys their graphs: for teardown, which has closed the gate and made the context current.
-    pub(super) fn end_all(&self, state: &ContextState) {
-        let streams = std::mem::take(&mut *lock(&self.streams));
-        for stream in streams {
-            if process::is_exiting() {
-                return;
-            }
-            // SAFETY: on the list, so it is alive: teardown destroys it later.
-            if let Ok(graph) = unsafe { stream::end_capture(stream) } {
-                let key = Key::new(Kind::Graph, graph.0 as u64);
-                // SAFETY: the graph of the capture; no other reference exists.
-                if let Err(error) = unsafe { free::free(key, CUstream::NULL) } {
-                    state.record_failed_free(key, 0, None, error);
-                }
-            }
         }
     }
 }

@@ -25,13 +25,11 @@ use super::peer_streams::PeerStreams;
 use super::policy::OomPolicy;
 use super::pool_list::PoolList;
 use super::pool_state::PoolState;
-use super::report_state::ReportState;
 use super::unregistered::Unregistered;
-use super::{deferred, open_contexts};
 use crate::error::{DriverError, Error, Result};
 use cuguard_registry::{
-    ContextInfo, FailedCall, FailedFree, Key, Kind, Origin, Record, Registry, Site, Snapshot,
-    SnapshotReason, record_context_created,
+    ContextInfo, FailedCall, FailedFree, Key, Origin, Record, Registry, Site, Snapshot,
+    SnapshotReason,
 };
 use cuguard_report::ReportSettings;
 use cuguard_sync::{Gate, GateGuard, process};
@@ -64,6 +62,24 @@ pub(crate) struct ContextConfig {
     pub(crate) free_leaks: bool,
     pub(crate) budget: Budget,
     pub(crate) oom_policy: OomPolicy,
+}
+
+/// The report of a context.
+///
+/// ```text
+///     Pending ──► Taken ──► Reporting ──► Reported
+///        └────────────────────┘  a context that was never closed, at exit
+/// ```
+#[derive(Debug, Default)]
+pub(crate) enum ReportState {
+    /// No snapshot is taken yet.
+    #[default]
+    Pending,
+    /// The snapshot of teardown.
+    Taken(Box<Snapshot>),
+    /// The thread with this number reports.
+    Reporting(usize),
+    Reported,
 }
 
 pub(crate) struct ContextState {
@@ -133,8 +149,8 @@ pub(crate) struct Entered<'a> {
 }
 
 impl ContextState {
-    pub(crate) fn new(config: ContextConfig) -> Arc<Self> {
-        let state = Arc::new(Self {
+    pub(super) fn new(config: ContextConfig) -> Arc<Self> {
+        Arc::new(Self {
             config,
             callbacks: Callbacks::default(),
             captures: Captures::default(),
@@ -152,10 +168,7 @@ impl ContextState {
             reported: Condvar::new(),
             dropped: OnceLock::new(),
             closed: OnceLock::new(),
-        });
-        open_contexts::add(&state);
-        record_context_created(state.recorded_number(), state.device);
-        state
+        })
     }
 
     /// Its number in recordings.
@@ -173,13 +186,6 @@ impl ContextState {
             self.check(operation, pushed, None)?;
         }
         Ok(entered)
-    }
-
-    /// Begins an operation that may wait for the device, and so runs [deferred](super::deferred) frees first.
-    #[inline]
-    pub(crate) fn enter_to_wait(&self, operation: &'static str) -> Result<Entered<'_>> {
-        deferred::run();
-        self.enter(operation)
     }
 
     /// Begins an operation in the common case: the context is open and already current. On the hot path of every free.
@@ -356,14 +362,6 @@ impl ContextState {
             self.registry.set_deferred(key, bytes);
         }
         in_time
-    }
-
-    /// Counts a guard that is dropped after its context; not at exit, when everything left is dropped.
-    pub(crate) fn count_late_drop(&self, kind: Kind, bytes: u64) {
-        if !process::is_exiting() {
-            self.registry.count_late_drop(kind, bytes);
-            open_contexts::add_late(self);
-        }
     }
 
     /// Whether the driver no longer uses this host memory of a closed context. Waits for a teardown in progress, so the

@@ -15,12 +15,13 @@ use std::time::{Duration, Instant};
 use cuguard_driver::result;
 use cuguard_driver::sys::CUresult;
 
-use super::context_state::ContextState;
-use super::host_memory::{self, HostMemory};
+use super::context_state::{ContextState, Entered};
+use super::host_memory;
 use super::lock::{self, FlagGuard};
 use super::owned_resource::OwnedResource;
+use super::unregistered::HostMemory;
 use super::{open_context, open_contexts};
-use crate::error::Error;
+use crate::error::{Error, Result};
 use cuguard_sync::process;
 
 /// What is deferred.
@@ -175,4 +176,13 @@ fn run_now() -> bool {
         }
     }
     count != 0
+}
+
+impl ContextState {
+    /// Begins an operation that may wait for the device, and so runs deferred frees first.
+    #[inline]
+    pub(crate) fn enter_to_wait(&self, operation: &'static str) -> Result<Entered<'_>> {
+        run();
+        self.enter(operation)
+    }
 }

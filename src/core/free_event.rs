@@ -10,7 +10,8 @@ use cuguard_driver::sys::{CUstream, flags};
 
 use super::context_state::ContextState;
 use super::free_progress::{FreePoint, FreeProgress};
-use super::handle_list::{Handles, destroy_event, record_event};
+use super::handle_list::Handles;
+use super::listed_handle::{destroy_event, record_event};
 use super::stream_state::StreamState;
 use crate::error::{Error, Result};
 

@@ -4,15 +4,17 @@
 //! released by no call and used by no launch. (The conformance suite tests that.) A launch that might fit is never refused here:
 //! what others use at the moment, only the driver knows.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use cuguard_driver::result::{graph, memory, virtual_memory};
 use cuguard_driver::sys::CUresult;
 use cuguard_registry::{Key, Kind};
 use cuguard_report::oom::GRAPH_CHUNK;
 
-use super::allocate::{Failed, Refused};
+use super::allocate::Failed;
+use super::budget::Refused;
 use super::context_state::ContextState;
+use super::lock::lock;
 
 /// With so much more free memory than is missing, no launch was refused: with 5 MiB more it succeeded, with 3 MiB it failed, and
 /// so did the probe.
@@ -47,7 +49,7 @@ pub(crate) fn check(
     if memory::info().map_or(true, |info| info.free as u64 >= missing + MARGIN) {
         return Ok(());
     }
-    let _one = PROBING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _one = lock(&PROBING);
     match virtual_memory::create(missing as usize, device) {
         Ok(memory) => {
             // SAFETY: created just now, and mapped nowhere.

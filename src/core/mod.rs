@@ -37,9 +37,10 @@ pub(crate) mod free;
 pub(crate) mod free_event;
 mod free_progress;
 pub(crate) mod graph_scratch;
-pub(crate) mod handle_list;
+mod handle_list;
 pub(crate) mod host_call;
 pub(crate) mod host_memory;
+pub(crate) mod listed_handle;
 pub(crate) mod lock;
 mod open_context;
 pub(crate) mod open_contexts;
@@ -60,6 +61,7 @@ mod pool_spares;
 mod pool_state;
 mod pool_stream;
 mod raw_ownership;
+mod release_callback;
 mod report_state;
 pub(crate) mod same_context;
 mod stream_state;
@@ -69,21 +71,21 @@ pub(crate) mod virtual_pool;
 pub(crate) mod wait;
 
 pub(crate) use allocate::{
-    Failed, Refused, Request, allocate, allocate_cached, allocate_in_pool, allocate_of_driver_size,
+    Failed, Request, allocate, allocate_cached, allocate_in_pool, allocate_of_driver_size,
 };
-pub(crate) use budget::Budget;
-pub use callbacks::ReleaseCallback;
+pub(crate) use budget::{Budget, Refused};
 pub(crate) use context_state::{
     ContextConfig, ContextState, Entered, Source, log_error, log_or_print_error,
 };
 pub(crate) use free_progress::{FreePoint, FreeProgress};
-pub(crate) use handle_list::ListedHandle;
-pub(crate) use host_memory::HostMemory;
+pub(crate) use listed_handle::ListedHandle;
 pub(crate) use open_context::OpenContext;
 pub(crate) use owned_resource::{OwnedResource, Released};
 pub(crate) use owner::Owner;
 pub(crate) use peer_streams::PeerUse;
 pub use policy::OomPolicy;
 pub(crate) use pool_state::PoolState;
+pub use release_callback::ReleaseCallback;
 pub(crate) use stream_state::StreamState;
+pub(crate) use unregistered::HostMemory;
 pub(crate) use virtual_pool::{PoolConfig, VirtualPool};

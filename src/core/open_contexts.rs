@@ -4,11 +4,14 @@
 use std::sync::{Arc, LazyLock, Mutex, Once, Weak};
 use std::time::Instant;
 
-use cuguard_registry::{ContextInfo, Late, SnapshotReason, free_labels};
+use cuguard_driver::sys::CUcontext;
+use cuguard_registry::{
+    ContextInfo, Kind, Late, SnapshotReason, free_labels, record_context_created,
+};
 use cuguard_report::ReportSettings;
 use cuguard_sync::{Gate, GateGuard, process};
 
-use super::context_state::ContextState;
+use super::context_state::{ContextConfig, ContextState};
 use super::lock::lock;
 use crate::error::{Error, Result};
 
@@ -37,8 +40,15 @@ pub(crate) fn drain_process(until: Instant) {
     PROCESS_GATE.drain(until);
 }
 
-/// Adds a context until it is reported.
-pub(crate) fn add(state: &Arc<ContextState>) {
+/// Creates the state of a context, which is on the list until it is reported.
+pub(crate) fn open(config: ContextConfig) -> Arc<ContextState> {
+    let state = ContextState::new(config);
+    add(&state);
+    record_context_created(state.recorded_number(), state.device);
+    state
+}
+
+fn add(state: &Arc<ContextState>) {
     free_labels(|visit| {
         for state in all() {
             visit(&state.registry);
@@ -65,6 +75,14 @@ pub(crate) fn on_device(device: u32) -> Vec<Arc<ContextState>> {
     contexts
 }
 
+/// Whether a guard of this context captures, which may be another one than the caller's: the primary context of a device can
+/// have several. While it does, the context cannot be waited for.
+pub(super) fn captures_in(context: CUcontext, device: u32) -> bool {
+    let guards = on_device(device);
+    let mut guards = guards.iter().filter(|state| state.context == context);
+    guards.any(|state| !state.captures.is_empty())
+}
+
 /// The guards of a reported context that were dropped after it, for the exit report. Does not keep the context's
 /// state alive.
 pub(crate) struct LateContext {
@@ -76,7 +94,7 @@ pub(crate) struct LateContext {
 static LATE: Mutex<Vec<LateContext>> = Mutex::new(Vec::new());
 
 /// Adds a context whose guards are dropped after it, once, if reports are on.
-pub(crate) fn add_late(state: &ContextState) {
+fn add_late(state: &ContextState) {
     let late = state.registry.late();
     if !state.report.is_on() || !late.is_new() {
         return;
@@ -86,6 +104,16 @@ pub(crate) fn add_late(state: &ContextState) {
         report: state.report.clone(),
         late: late.clone(),
     });
+}
+
+impl ContextState {
+    /// Counts a guard that is dropped after its context; not at exit, when everything left is dropped.
+    pub(crate) fn count_late_drop(&self, kind: Kind, bytes: u64) {
+        if !process::is_exiting() {
+            self.registry.count_late_drop(kind, bytes);
+            add_late(self);
+        }
+    }
 }
 
 /// Takes what was added by [`add_late`].

@@ -84,9 +84,9 @@ impl OomPolicy {
         self
     }
 
-    /// Whether to wait for frees that are pending on streams: in a [`Pool`](crate::Pool), for allocations of the same context's pools
-    /// alone where pools do not [release](Self::compact) idle memory; or where pools of the driver hold
-    /// unused memory, or other code has set a pool for the device that cuguard cannot inspect. Also for frees that streams have already executed: the driver
+    /// Whether to wait for pending frees. Two cases: blocks of a [`Pool`](crate::Pool), with [`compact`](Self::compact) off only if the
+    /// allocation is from a pool of the same context; and driver memory pools that hold unused memory, or that cuguard cannot
+    /// inspect because other code has set them for the device. Also for frees that streams have already executed: the driver
     /// does not make the memory available before the host synchronizes with the stream, however long it is idle. An
     /// allocation may then take as long as the work on these streams, but not longer than
     /// [`wait_at_most`](Self::wait_at_most).

@@ -20,11 +20,10 @@ use cuguard_driver::sys::{CUresult, CUstream};
 use cuguard_pool::{Compacted, PoolError};
 use cuguard_sync::{PauseError, own_thread, process};
 
-use super::captures::Captures;
 use super::context_state::ContextState;
 use super::deferred;
 use super::free_event::FreeEvent;
-use super::handle_list::track_context_wait;
+use super::listed_handle::track_context_wait;
 use super::open_contexts;
 use super::virtual_pool::{VirtualPool, error_of};
 use crate::error::Error;
@@ -200,7 +199,9 @@ fn attempt<T>(
     }
     // By other code too, which may capture a stream that is known here. A stream that is not known is found by nothing but
     // the wait, which ends its capture.
-    if Captures::any_in(state.context, state.device) || guards.iter().any(|one| captures(one)) {
+    if open_contexts::captures_in(state.context, state.device)
+        || guards.iter().any(|one| captures(one))
+    {
         return Err(NotCompacted::Captured);
     }
     // A scope of another context enters this gate to enqueue work; what it has enqueued is not waited for here.

@@ -8,15 +8,13 @@ use std::sync::{Arc, Weak};
 use cuguard_driver::result::{self, CallError, copy, event, stream, virtual_memory};
 use cuguard_driver::sys::{CUcontext, CUevent, CUresult, flags, stream_capture_mode};
 use cuguard_pool::Driver;
+use cuguard_registry::PAGE;
 use cuguard_sync::process;
 
 use super::context_state::{ContextState, this_thread};
-use super::handle_list;
+use super::listed_handle;
 use super::pool_copies::CopyStream;
 use super::pool_stream::StreamId;
-
-/// The alignment of addresses: one page.
-const PAGE: usize = 2 << 20;
 
 /// The driver of one context.
 #[derive(Debug)]
@@ -107,8 +105,8 @@ impl Drop for Point {
         let driver = PoolDriver::new(&state);
         match driver.enter() {
             // SAFETY: this is the only reference, and the context is current.
-            Ok(_current) => drop(unsafe { handle_list::destroy_event(&state, self.event) }),
-            Err(error) => handle_list::record_event(&state, self.event, error),
+            Ok(_current) => drop(unsafe { listed_handle::destroy_event(&state, self.event) }),
+            Err(error) => listed_handle::record_event(&state, self.event, error),
         }
     }
 }
@@ -141,7 +139,7 @@ impl Driver for PoolDriver {
                 code: CUresult::OUT_OF_MEMORY,
             });
         }
-        virtual_memory::address_reserve(bytes as usize, PAGE)
+        virtual_memory::address_reserve(bytes as usize, PAGE as usize)
     }
 
     fn unreserve(&self, address: u64, bytes: u64) -> result::Result {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::CUresult;
 use cuguard_pool::{Pool, PoolError, Stats};
-use cuguard_registry::{Key, Kind, PoolUsage};
+use cuguard_registry::{Key, Kind, PAGE, PoolUsage};
 use cuguard_sync::process;
 
 use super::context_state::ContextState;
@@ -16,9 +16,6 @@ use super::lock::{lock, try_lock, within_patience};
 use super::pool_driver::PoolDriver;
 use super::pool_stream::StreamId;
 use super::virtual_pool::VirtualPool;
-
-/// The size of a page.
-const PAGE: u64 = 2 << 20;
 
 /// Destroys a pool without live blocks, if no stream works on the memory any more. Does not wait.
 fn destroy_if_idle(pool: &Pool<PoolDriver>) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cuguard_driver::sys::CUmemoryPool;
 
 use super::context_state::ContextState;
-use super::handle_list::ListedHandle;
+use super::listed_handle::ListedHandle;
 use super::owned_resource::OwnedResource;
 use crate::error::Result;
 

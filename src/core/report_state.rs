@@ -4,31 +4,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::MutexGuard;
 use std::time::Instant;
 
-use cuguard_registry::{Snapshot, SnapshotReason};
+use cuguard_registry::SnapshotReason;
 use cuguard_report as report;
 use cuguard_sync::process;
 
-use super::context_state::{ContextState, this_thread};
+use super::context_state::{ContextState, ReportState, this_thread};
 use super::lock::lock;
 use super::open_contexts;
-
-/// The report of a context.
-///
-/// ```text
-///     Pending ──► Taken ──► Reporting ──► Reported
-///        └────────────────────┘  a context that was never closed, at exit
-/// ```
-#[derive(Debug, Default)]
-pub(crate) enum ReportState {
-    /// No snapshot is taken yet.
-    #[default]
-    Pending,
-    /// The snapshot of teardown.
-    Taken(Box<Snapshot>),
-    /// The thread with this number reports.
-    Reporting(usize),
-    Reported,
-}
 
 /// Sets `Reported` on drop, however the report ends.
 struct SetReported<'a>(&'a ContextState);

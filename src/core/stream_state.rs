@@ -9,7 +9,7 @@ use cuguard_registry::{Key, Kind};
 
 use super::context_state::{ContextState, Entered};
 use super::free_progress::FreeProgress;
-use super::handle_list::{self, ListedHandle};
+use super::listed_handle::{self, ListedHandle};
 use super::owned_resource::OwnedResource;
 use super::pool_home::Homes;
 use super::pool_stream::{StreamId, StreamIdGuard};
@@ -145,7 +145,7 @@ impl StreamState {
                 .and_then(|()| stream::wait_event(self.handle(), temporary))
         };
         // SAFETY: created above; no other reference exists. The driver keeps what waits for it.
-        let destroyed = unsafe { handle_list::destroy_event(self.state(), temporary) };
+        let destroyed = unsafe { listed_handle::destroy_event(self.state(), temporary) };
         entered.note_if_broken(destroyed);
         ordered.and(destroyed)
     }
@@ -162,7 +162,7 @@ impl StreamState {
         let recorded = of_other.check(unsafe { event::record(temporary, other.handle()) });
         let ordered = recorded.and_then(|()| self.wait_for(operation, temporary));
         // SAFETY: created above; no other reference exists. The driver keeps what waits for it.
-        let destroyed = unsafe { handle_list::destroy_event(other.state(), temporary) };
+        let destroyed = unsafe { listed_handle::destroy_event(other.state(), temporary) };
         ordered.and(of_other.check(destroyed))
     }
 

@@ -9,14 +9,13 @@ use std::time::Instant;
 
 use cuguard_driver::result::{self, CallError, context, device, event, stream};
 use cuguard_driver::sys::{CUresult, CUstream, flags};
-use cuguard_registry::{Kind, SnapshotReason, record_context_ended};
+use cuguard_registry::{Key, Kind, SnapshotReason, record_context_ended};
 use cuguard_sync::process;
 
-use super::captures::Captures;
 use super::context_state::{ContextState, Source, failed_call, this_thread};
-use super::handle_list::{destroy_event, record_event};
+use super::listed_handle::{destroy_event, record_event};
 use super::wait::WaitFailures;
-use super::{deferred, free, page_locked, peer_access};
+use super::{deferred, free, open_contexts, page_locked, peer_access};
 use crate::error::{Error, Result};
 
 impl ContextState {
@@ -58,7 +57,7 @@ impl ContextState {
         keep(self.check(operation, pushed, None));
         if pushed.is_ok() {
             // While a stream captures, the context cannot be waited for.
-            self.captures.end_all(self);
+            self.end_captures();
             keep(self.wait_for_device(operation));
         }
         self.peer_streams.wait(operation);
@@ -103,6 +102,23 @@ impl ContextState {
         Ok(())
     }
 
+    /// Ends all captures and destroys their graphs. The gate is closed, and the context current.
+    fn end_captures(&self) {
+        for stream in self.captures.take() {
+            if process::is_exiting() {
+                return;
+            }
+            // SAFETY: it was on the list, so it is alive: teardown destroys it later.
+            if let Ok(graph) = unsafe { stream::end_capture(stream) } {
+                let key = Key::new(Kind::Graph, graph.0 as u64);
+                // SAFETY: the graph of the capture; no other reference exists.
+                if let Err(error) = unsafe { free::free(key, CUstream::NULL) } {
+                    self.record_failed_free(key, 0, None, error);
+                }
+            }
+        }
+    }
+
     /// Makes the context current. All that follows needs it, so it is retried.
     fn push(&self, operation: &'static str) -> result::Result {
         let mut pushed = Ok(());
@@ -122,7 +138,7 @@ impl ContextState {
         let mut first = Ok(());
         let mut dead = 0;
         // By another guard of the context: the captures of this one have ended.
-        let mut captures = Captures::any_in(self.context, self.device);
+        let mut captures = open_contexts::captures_in(self.context, self.device);
         let mut ended_by_wait = false;
         for _ in 0..WaitFailures::ATTEMPTS {
             if process::is_exiting() {

@@ -4,11 +4,46 @@
 //! driver's context. Memory that is dropped while a teardown runs is freed by that teardown: its owner may be a host
 //! function that the teardown waits for, and must not wait.
 
+use std::alloc::{Layout, dealloc};
 use std::collections::HashSet;
+use std::mem::ManuallyDrop;
 use std::sync::{Mutex, MutexGuard};
 
-use super::host_memory::HostMemory;
 use super::lock::lock;
+
+/// A block of the global allocator, without values to drop.
+#[derive(Debug)]
+pub(crate) struct HostMemory {
+    start: *mut u8,
+    layout: Layout,
+}
+
+// SAFETY: owns its memory and gives no access to its contents.
+unsafe impl Send for HostMemory {}
+
+impl HostMemory {
+    /// # Safety
+    ///
+    /// `start` was allocated by the global allocator with this layout, and nothing else frees it.
+    pub(crate) unsafe fn new(start: *mut u8, layout: Layout) -> Self {
+        Self { start, layout }
+    }
+
+    /// The memory of a vector; `None` if it never allocated. `Copy` values need no drop.
+    pub(crate) fn of<T: Copy>(values: Vec<T>) -> Option<Self> {
+        let mut values = ManuallyDrop::new(values);
+        let layout = Layout::array::<T>(values.capacity()).ok()?;
+        // SAFETY: a vector with bytes allocates with this layout; it is not used any more.
+        (layout.size() != 0).then(|| unsafe { Self::new(values.as_mut_ptr().cast(), layout) })
+    }
+}
+
+impl Drop for HostMemory {
+    fn drop(&mut self) {
+        // SAFETY: as `new` requires.
+        unsafe { dealloc(self.start, self.layout) };
+    }
+}
 
 /// The host memory that teardown has unregistered.
 #[derive(Debug, Default)]

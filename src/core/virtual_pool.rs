@@ -10,7 +10,8 @@ use cuguard_driver::sys::CUresult;
 use cuguard_pool::{Block, Central, Pool, PoolError, Settings, Stats, ThreadCache};
 use cuguard_sync::process;
 
-use super::allocate::{Failed, Refused};
+use super::allocate::Failed;
+use super::budget::Refused;
 use super::context_state::ContextState;
 use super::lock::lock;
 use super::pool_decay;

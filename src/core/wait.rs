@@ -8,7 +8,7 @@ use cuguard_driver::sys::{CUresult, CUstream, flags};
 use cuguard_sync::process;
 
 use super::context_state::Entered;
-use super::handle_list::destroy_event;
+use super::listed_handle::destroy_event;
 use crate::error::Result;
 
 /// Counts the failures of one wait.

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use cuguard_driver::result::context;
 use cuguard_driver::sys::CUcontext;
 
-use crate::core::{ContextState, OpenContext, ReleaseCallback, handle_list};
+use crate::core::{ContextState, OpenContext, ReleaseCallback, listed_handle};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
@@ -134,9 +134,9 @@ impl Context {
     #[doc(alias("cuCtxSynchronize", "cudaDeviceSynchronize"))]
     pub fn synchronize(&self) -> Result<()> {
         let entered = self.state().enter_to_wait("Context::synchronize")?;
-        handle_list::track_context_wait(self.state(), || entered.check(context::synchronize()))?;
+        listed_handle::track_context_wait(self.state(), || entered.check(context::synchronize()))?;
         // The device has completed the work of destroyed streams too.
-        handle_list::destroy_complete_events(self.state());
+        listed_handle::destroy_complete_events(self.state());
         self.state().pools_of_cuguard().destroy_orphans();
         Ok(())
     }

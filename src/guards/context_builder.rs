@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuguard_driver::result::{self, context, device};
 use cuguard_driver::sys::{CUcontext, CUresult, ctx_flags};
 
-use crate::core::{
-    Budget, ContextConfig, ContextState, OomPolicy, Source, deferred, open_contexts,
-};
+use crate::core::{Budget, ContextConfig, OomPolicy, Source, deferred, open_contexts};
 use crate::error::{Error, Result};
 use crate::exit;
 use crate::guards::device::failed;
@@ -394,7 +392,7 @@ impl ContextBuilder {
         let free_leaks = free_leaks.or(report.wanted_free_leaks()).unwrap_or(true);
         exit::install();
         live::start();
-        let state = ContextState::new(ContextConfig {
+        let state = open_contexts::open(ContextConfig {
             context,
             device: self.device,
             device_name,

@@ -4,15 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cuguard_pool::Stats;
-use cuguard_registry::Kind;
+use cuguard_registry::{Kind, PAGE};
 use cuguard_report::oom::PoolUse;
 
 use crate::core::open_contexts::on_device;
 use crate::core::pool_compaction::{self, compact};
 use crate::core::{ContextState, Request, VirtualPool};
-
-/// The size of a page, in which memory is released.
-const PAGE: u64 = 2 << 20;
 
 /// The pools of the device's contexts with their contexts, those of this context first.
 fn pools(state: &ContextState) -> Vec<(Arc<ContextState>, Arc<VirtualPool>)> {

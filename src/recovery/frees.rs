@@ -16,7 +16,7 @@ use cuguard_sync::process;
 
 use super::{compaction, pools};
 use crate::core::free_event::FreeEvent;
-use crate::core::handle_list::destroy_complete_events;
+use crate::core::listed_handle::destroy_complete_events;
 use crate::core::open_contexts::on_device;
 use crate::core::{ContextState, Request};
 

@@ -2,7 +2,8 @@
 //! calls that allocate an unknown number of bytes: a stream, an event, a module, a memory pool, a launch.
 //!
 //! ```text
-//!     an allocation ── fails ──► retry: compact, callbacks, wait, trim, each with another attempt
+//!     an allocation ── fails ──► retry: deferred frees, compact, callbacks, wait, trim, other processes,
+//!                                   │    each with another attempt
 //!                                   │ still fails
 //!                                   ▼
 //!                                gather ──► OutOfMemory (plain data, in `oom`)

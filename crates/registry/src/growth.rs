@@ -1,4 +1,4 @@
-//! Whether a call site grows. This file has the only definition; the auditor, the out-of-memory diagnosis, recordings and
+//! Whether a call site grows. This file has the only definition; `cuguard run`, the out-of-memory diagnosis, recordings and
 //! `assert_no_growth!` call it.
 //!
 //! A run is a sequence of *steps*, which are numbers of operations and not of seconds: allocations, frees, launches. The

@@ -54,7 +54,7 @@ pub enum Problem {
         words: Vec<String>,
     },
     /// The variable is not Unicode.
-    #[error("{text:?} is not valid Unicode; what can be read of it holds")]
+    #[error("{text:?} is not valid Unicode; the part that can be read is used")]
     #[non_exhaustive]
     NotUnicode {
         /// What can be read of it.

@@ -1,6 +1,6 @@
 //! What the cuguard crate notes for `cuguard run`, whose audit library does not see a program on the simulated GPU.
 //!
-//! `crates/audit/src/end/run_folder.rs` describes the records.
+//! `crates/audit/src/output/run_folder.rs` describes the records.
 
 use std::env;
 use std::fs::OpenOptions;

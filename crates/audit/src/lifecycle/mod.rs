@@ -5,7 +5,8 @@
 //!   quick_exit ── at_quick_exit ───────┤
 //!   _exit, _Exit ── exported ──────────┼── finish ──► reporting thread ──► report::make ──► output
 //!   exec… ── exported ─────────────────┤      │
-//!   SIGTERM, abort … ── handler ───────┘      └── waits, with a time limit
+//!   abort, raise ── handler ───────────┘      └── waits, with a time limit
+//!   SIGTERM … ── handler ── request_death ──► the reporting thread, which ends the process; a timer does where it hangs
 //! ```
 //!
 //! - [`exiting`] is the beginning of the exit, when the search is made.

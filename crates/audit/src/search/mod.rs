@@ -319,8 +319,8 @@ fn left_out(
 fn cut_short(mut parts: Vec<String>) -> Option<String> {
     if !heap::separates_driver() {
         parts.push(
-            "the driver's memory cannot be told from the program's, as where the program has its own malloc or the simulated GPU, so that \
-             addresses that only the driver holds count as reachable"
+            "driver memory cannot be told from the program's (it replaces malloc, or contains the simulated GPU), so addresses that only the \
+             driver holds count as reachable"
                 .to_owned(),
         );
     }

@@ -45,7 +45,7 @@ pub(super) enum Failure {
     #[error("cannot record into {}: {why}", path.display())]
     Record { path: PathBuf, why: String },
     #[error(
-        "the {what} cannot be loaded into the program: {why}. Set XDG_CACHE_HOME or TMPDIR to a folder of your own, on a file system that allows to execute files, without spaces, colons, semicolons and dollar signs in its name, below folders of root and yourself alone"
+        "the {what} cannot be loaded into the program: {why}. Set XDG_CACHE_HOME or TMPDIR to another folder: it must be your own, not be mounted noexec, have no space, colon, semicolon or $ in its path, and every folder above it must belong to you or root"
     )]
     Library { what: &'static str, why: String },
     #[error("cannot create a private folder in {}: {error}", path.display())]

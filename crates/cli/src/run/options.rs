@@ -38,7 +38,7 @@ pub(crate) struct Options {
     #[arg(long, requires = "record")]
     pub(super) embed_symbols: bool,
 
-    /// The exit code if something of --fail-on was found in any process, 1 to 255. Otherwise, and
+    /// The exit code if a finding of --fail-on was made in any process, 1 to 255. Otherwise, and
     /// without this option and --fail-on, it is the program's
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub(super) exitcode: Option<u8>,

@@ -1,6 +1,6 @@
 //! The records of all processes of a run, summed up.
 //!
-//! `crates/audit/src/end/run_folder.rs` writes them, and describes their fields.
+//! `crates/audit/src/output/run_folder.rs` writes them, and describes their fields.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
