@@ -7,7 +7,7 @@
 Rules:
   crates    a crate's [dependencies] are of a lower layer (CRATES), and CUDA-free crates stay so (NO_CUDA)
   modules   a module of src/ imports only modules of a lower layer (MODULES)
-  cycles    no import cycle between the top-level modules of a crate, between folders, nor between files, but for KNOWN_CYCLES
+  cycles    no import cycle between the top-level modules of a crate, between folders, nor between files
   raw       src/ does not use cuguard_driver::api; it calls cuguard_driver::result
   unsafe    `unsafe` in src/ only in the modules that UNSAFE names
 
@@ -45,9 +45,6 @@ CUDA = {"cuguard-sys", "cuguard-sim", "cuguard-driver", "cuguard-libcuda-sim"}
 # The modules of src/, from the bottom up.
 MODULES = ["error", "core", "exit", "live", "recovery", "guards", "scope", "chunked", "lib", "test", "guide"]
 UNSAFE = {"core", "exit", "recovery", "guards", "scope"}
-
-# Folders in which files still import each other, and how many of them at most. The numbers only go down.
-KNOWN_CYCLES = {("src", "core"): 25, ("crates/audit/src", "heap"): 2}
 
 LITERALS = re.compile(
     r"""//[^\n]*
@@ -270,17 +267,12 @@ def cycles(edges):
     return [sorted(component) for component in found if len(component) > 1]
 
 
-def check_cycles(repository, root, modules, problems):
+def check_cycles(root, modules, problems):
     """No cycle between a crate's top-level modules, between a folder and its neighbours in a folder, nor between files."""
     edges = {}
     for source, target, line in imports(modules):
         edges.setdefault(source, {}).setdefault(target, line)
-    known = dict(KNOWN_CYCLES)
     for component in cycles(edges):
-        folder = next((name[0] for name in component if name), "")
-        place = root.relative_to(repository).as_posix()
-        if all(name[:1] == (folder,) for name in component) and len(component) <= known.pop((place, folder), 0):
-            continue
         files = ", ".join(str(modules[name].path) for name in component)
         problems.append(f"cycles: {root}: import cycle of {files}")
         for source in component:
@@ -363,7 +355,7 @@ def check(root):
     check_crates(root, problems)
     for source in [root / "src", *sorted(root.glob("crates/*/src"))]:
         modules = read_crate(source)
-        check_cycles(root, source, modules, problems)
+        check_cycles(source, modules, problems)
         if source == root / "src":
             check_source(modules, problems)
     return problems

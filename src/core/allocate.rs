@@ -1,4 +1,4 @@
-//! One attempt to allocate, and why it failed.
+//! One attempt to allocate.
 
 use std::panic::Location;
 use std::sync::Arc;
@@ -8,69 +8,10 @@ use cuguard_driver::sys::CUresult;
 use cuguard_registry::{Entry, Key, Kind};
 
 use super::budget::Refused;
-use super::context_state::{ContextState, Entered};
-use super::owned_resource::OwnedResource;
-use super::owner::Owner;
-use super::pool_home::Home;
-use super::stream_state::StreamState;
+use super::context_state::ContextState;
+use super::ownership::{Home, NewBlock, OwnedResource, Owner, StreamState};
+use super::request::{Failed, Request};
 use super::virtual_pool::{self, VirtualPool};
-use crate::error::{Error, Result};
-
-/// An allocation, as errors describe it.
-pub(crate) struct Request {
-    pub(crate) operation: &'static str,
-    /// `None` for a launch of a kernel, which no guard owns.
-    pub(crate) kind: Option<Kind>,
-    /// 0 where only the driver knows: a stream, a module, a launch.
-    pub(crate) bytes: usize,
-    pub(crate) site: &'static Location<'static>,
-}
-
-impl Request {
-    /// For driver calls that allocate an unknown number of bytes: a stream, a module, a launch.
-    #[track_caller]
-    pub(crate) fn of_unknown_size(operation: &'static str, kind: Option<Kind>) -> Self {
-        Self {
-            operation,
-            kind,
-            bytes: 0,
-            site: Location::caller(),
-        }
-    }
-}
-
-/// Why an attempt failed.
-pub(crate) enum Failed {
-    /// Too little memory: recovery may help.
-    OutOfMemory(Refused),
-    /// Any other error. Boxed: a smaller `Result` makes the successful attempt cheaper.
-    Other(Box<Error>),
-}
-
-impl From<Refused> for Failed {
-    fn from(refused: Refused) -> Self {
-        Self::OutOfMemory(refused)
-    }
-}
-
-impl From<Error> for Failed {
-    fn from(error: Error) -> Self {
-        Self::Other(Box::new(error))
-    }
-}
-
-impl Failed {
-    /// Turns the error of a driver call that allocates an unknown number of bytes into one of these.
-    #[inline]
-    pub(crate) fn check<T>(entered: &Entered<'_>, result: result::Result<T>) -> Result<T, Self> {
-        match result {
-            Err(error) if error.code == CUresult::OUT_OF_MEMORY => {
-                Err(Self::OutOfMemory(Refused::Memory(error)))
-            }
-            result => Ok(entered.check(result)?),
-        }
-    }
-}
 
 /// Allocates once: checks the budget, calls the driver, records the resource and owns it. The caller has entered the
 /// gate. (Invariant 2: recorded after the driver allocated.)
@@ -131,13 +72,6 @@ pub(crate) fn allocate_of_driver_size(
     };
     let key = Key::new(kind, address);
     Ok(OwnedResource::new_at(request.site, owner, key, entry))
-}
-
-/// A block of a pool that is recorded and that nothing owns yet. Two words, which a function returns in registers: what it
-/// returns in memory is copied from there, and a copy of what was just written in smaller pieces stalls store forwarding.
-pub(crate) struct NewBlock {
-    pub(super) home: Arc<Home>,
-    pub(super) address: u64,
 }
 
 /// Allocates a block of a pool in the common case: the context is open and has no budget, and a cache of the calling thread

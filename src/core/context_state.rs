@@ -4,13 +4,13 @@
 //! An operation enters the [gate](cuguard_sync::Gate), makes the context current on its thread, and leaves before it returns.
 //! [Teardown](super::teardown) closes the gate for good and waits until all operations have left.
 
-use std::collections::HashMap;
+use std::any::Any;
 use std::fmt;
 use std::io::{self, Write as _};
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use cuguard_driver::result::{self, CallError};
@@ -20,11 +20,7 @@ use super::budget::Budget;
 use super::callbacks::Callbacks;
 use super::captures::Captures;
 use super::handle_list::HandleList;
-use super::lock::lock;
-use super::peer_streams::PeerStreams;
 use super::policy::OomPolicy;
-use super::pool_list::PoolList;
-use super::pool_state::PoolState;
 use super::unregistered::Unregistered;
 use crate::error::{DriverError, Error, Result};
 use cuguard_registry::{
@@ -58,6 +54,8 @@ pub(crate) struct ContextConfig {
     pub(crate) number: u64,
     pub(crate) registry: Registry,
     pub(crate) report: ReportSettings,
+    /// Whether all buffers of the context come from a pool of cuguard.
+    pub(crate) has_pool: bool,
     /// Whether teardown frees what leaked.
     pub(crate) free_leaks: bool,
     pub(crate) budget: Budget,
@@ -90,8 +88,6 @@ pub(crate) struct ContextState {
     /// The live streams and pools, for out-of-memory recovery.
     pub(crate) streams: HandleList,
     pub(crate) pools: HandleList,
-    /// Streams of other contexts that use memory of this one.
-    pub(crate) peer_streams: PeerStreams,
     pub(crate) gate: Gate,
     /// The thread that tears the context down, or 0. The program's logger may call back on that thread, and must not
     /// wait for itself.
@@ -101,10 +97,8 @@ pub(crate) struct ContextState {
     /// It has seen that of streams that exist, not of destroyed ones.
     pub(super) only_streams_idle: AtomicBool,
     pub(crate) unregistered: Unregistered,
-    /// The pools of escaped memory by its address: a pool must not be destroyed before its memory is freed.
-    escaped_pools: Mutex<HashMap<u64, Arc<PoolState>>>,
-    /// The pools of cuguard in this context.
-    virtual_pools: PoolList,
+    /// The [pools of cuguard](super::pool_list) in this context, which refer to this.
+    pub(super) pools_of_cuguard: OnceLock<Box<dyn Any + Send + Sync>>,
     pub(crate) report_state: Mutex<ReportState>,
     pub(crate) reported: Condvar,
     /// Where the `Context` was dropped, if that was before the last of its resources.
@@ -156,14 +150,12 @@ impl ContextState {
             captures: Captures::default(),
             streams: HandleList::default(),
             pools: HandleList::default(),
-            peer_streams: PeerStreams::default(),
             gate: Gate::default(),
             teardown_thread: AtomicUsize::new(0),
             device_idle: AtomicBool::new(false),
             only_streams_idle: AtomicBool::new(false),
             unregistered: Unregistered::default(),
-            escaped_pools: Mutex::default(),
-            virtual_pools: PoolList::default(),
+            pools_of_cuguard: OnceLock::new(),
             report_state: Mutex::default(),
             reported: Condvar::new(),
             dropped: OnceLock::new(),
@@ -315,7 +307,7 @@ impl ContextState {
     pub(crate) fn snapshot(&self, reason: SnapshotReason) -> Snapshot {
         let mut snapshot = self.registry.snapshot(self.info(reason));
         snapshot.dropped = self.dropped.get().copied();
-        snapshot.pools = self.virtual_pools.usage();
+        snapshot.pools = self.pools_of_cuguard().usage();
         snapshot
     }
 
@@ -376,17 +368,6 @@ impl ContextState {
         if self.teardown_thread.load(Ordering::Acquire) != this_thread() {
             self.gate.wait_for_teardown();
         }
-    }
-
-    /// The pools of escaped memory.
-    pub(crate) fn escaped_pools(&self) -> MutexGuard<'_, HashMap<u64, Arc<PoolState>>> {
-        lock(&self.escaped_pools)
-    }
-
-    /// The pools of cuguard.
-    #[inline]
-    pub(crate) fn pools_of_cuguard(&self) -> &PoolList {
-        &self.virtual_pools
     }
 
     /// Whether a thread tears the context down.

@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -16,27 +16,25 @@ use cuguard_driver::result;
 use cuguard_driver::sys::CUresult;
 
 use super::context_state::{ContextState, Entered};
-use super::host_memory;
 use super::lock::{self, FlagGuard};
-use super::owned_resource::OwnedResource;
-use super::unregistered::HostMemory;
-use super::{open_context, open_contexts};
+use super::open_contexts;
 use crate::error::{Error, Result};
 use cuguard_sync::process;
 
-/// What is deferred.
-pub(crate) enum Deferred {
-    /// Free a resource, and then the host memory that it registered with the driver.
-    Free(OwnedResource, Option<HostMemory>),
-    /// Tear down a context that nothing keeps open.
-    Teardown(Arc<ContextState>),
+/// What is deferred: to free a resource, or to tear down a context that nothing keeps open.
+pub(super) trait Deferred: Send {
+    /// Outside of host functions.
+    fn run(self: Box<Self>);
+
+    /// At exit: nothing is freed any more, and nothing of it is a leak.
+    fn abandon(self: Box<Self>);
 }
 
 #[derive(Default)]
 struct Queue {
-    frees: VecDeque<(OwnedResource, Option<HostMemory>)>,
+    frees: VecDeque<Box<dyn Deferred>>,
     /// After the frees, because they may take long.
-    teardowns: VecDeque<Arc<ContextState>>,
+    teardowns: VecDeque<Box<dyn Deferred>>,
 }
 
 static QUEUE: Mutex<Queue> = Mutex::new(Queue {
@@ -53,19 +51,9 @@ impl Queue {
         self.frees.len() + self.teardowns.len()
     }
 
-    fn push(&mut self, item: Deferred) {
-        match item {
-            Deferred::Free(owned, memory) => self.frees.push_back((owned, memory)),
-            Deferred::Teardown(state) => self.teardowns.push_back(state),
-        }
-        process::set_deferred(true);
-    }
-
-    fn pop(&mut self) -> Option<Deferred> {
-        let item = match self.frees.pop_front() {
-            Some((owned, memory)) => Some(Deferred::Free(owned, memory)),
-            None => self.teardowns.pop_front().map(Deferred::Teardown),
-        };
+    fn pop(&mut self) -> Option<Box<dyn Deferred>> {
+        let item = self.frees.pop_front();
+        let item = item.or_else(|| self.teardowns.pop_front());
         if self.len() == 0 {
             process::set_deferred(false);
         }
@@ -84,24 +72,33 @@ pub(crate) fn in_host_function() -> bool {
     result::context::current().is_err_and(|error| error.code == CUresult::NOT_PERMITTED)
 }
 
-/// Queues an item.
-pub(crate) fn push(item: Deferred) {
+/// Queues a free.
+pub(super) fn push_free(item: Box<dyn Deferred>) {
+    push(item, |queue| &mut queue.frees);
+}
+
+/// Queues a teardown.
+pub(super) fn push_teardown(item: Box<dyn Deferred>) {
+    push(item, |queue| &mut queue.teardowns);
+}
+
+fn push(item: Box<dyn Deferred>, list: fn(&mut Queue) -> &mut VecDeque<Box<dyn Deferred>>) {
     if process::is_exiting() {
         // Nothing is freed at exit, and in a forked child a thread that does not exist may hold the lock.
         return std::mem::forget(item);
     }
-    lock().push(item);
+    list(&mut lock()).push_back(item);
+    process::set_deferred(true);
 }
 
-/// Drops the queue at exit: nothing is freed, and nothing of it is a leak.
+/// Drops the queue at exit.
 pub(crate) fn abandon() {
     let queue = std::mem::take(&mut *lock());
-    for (owned, memory) in queue.frees {
-        // The device may still use it.
-        std::mem::forget(memory);
-        // Marks its record and those of what it keeps alive as deferred.
-        drop(owned);
+    for item in queue.frees {
+        item.abandon();
     }
+    // The contexts are reported at exit.
+    drop(queue.teardowns);
 }
 
 thread_local! {
@@ -129,7 +126,7 @@ impl Drop for Taken {
 }
 
 /// The next item. Counted before the lock is released, so that the queue is never empty while an item is not counted.
-fn take() -> (Option<Deferred>, Taken) {
+fn take() -> (Option<Box<dyn Deferred>>, Taken) {
     let mut queue = lock();
     TAKEN.fetch_add(1, Ordering::Relaxed);
     (queue.pop(), Taken)
@@ -166,14 +163,10 @@ fn run_now() -> bool {
     let count = lock().len();
     for _ in 0..count {
         let (item, _taken) = take();
-        match item {
-            // A failed free is recorded.
-            Some(Deferred::Free(owned, memory)) => {
-                drop(host_memory::release(owned, memory, "drop"));
-            }
-            Some(Deferred::Teardown(state)) => open_context::tear_down(&state),
-            None => break,
-        }
+        let Some(item) = item else {
+            break;
+        };
+        item.run();
     }
     count != 0
 }

@@ -7,7 +7,7 @@ use cuguard_driver::sys::{
 };
 use cuguard_registry::{Key, Kind};
 
-use super::peer_access;
+use super::peer_table;
 
 /// Frees a resource.
 ///
@@ -67,7 +67,7 @@ unsafe fn free_once(key: Key, stream: CUstream) -> Result {
             Kind::Event => event::destroy(CUevent(handle)),
             Kind::Module => module::unload(CUmodule(handle)),
             Kind::MemoryPool => pool::destroy(CUmemoryPool(handle)),
-            Kind::PeerAccess => peer_access::disable(address),
+            Kind::PeerAccess => peer_table::disable(address),
             Kind::Graph => graph::destroy(CUgraph(handle)),
             Kind::GraphExec => graph::exec_destroy(CUgraphExec(handle)),
             // Its memory is released when its last block is freed, and by teardown.

@@ -12,7 +12,7 @@ use super::context_state::ContextState;
 use super::free_progress::{FreePoint, FreeProgress};
 use super::handle_list::Handles;
 use super::listed_handle::{destroy_event, record_event};
-use super::stream_state::StreamState;
+use super::ownership::StreamState;
 use crate::error::{Error, Result};
 
 /// The operation that errors name.

@@ -11,10 +11,10 @@ use cuguard_driver::sys::CUresult;
 use cuguard_registry::{Key, Kind};
 use cuguard_report::oom::GRAPH_CHUNK;
 
-use super::allocate::Failed;
 use super::budget::Refused;
 use super::context_state::ContextState;
 use super::lock::lock;
+use super::request::Failed;
 
 /// With so much more free memory than is missing, no launch was refused: with 5 MiB more it succeeded, with 3 MiB it failed, and
 /// so did the probe.

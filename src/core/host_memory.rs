@@ -2,7 +2,8 @@
 
 use cuguard_sync::process;
 
-use super::owned_resource::{OwnedResource, Released};
+use super::deferred::Deferred;
+use super::ownership::{OwnedResource, Released};
 use super::page_locked;
 use super::unregistered::HostMemory;
 use crate::error::{Error, Result};
@@ -34,4 +35,24 @@ pub(crate) fn release(
         (Some(memory), Err(_)) => std::mem::forget(memory),
     }
     result
+}
+
+/// A free that the driver did not permit.
+pub(super) struct DeferredFree {
+    pub(super) owned: OwnedResource,
+    pub(super) memory: Option<HostMemory>,
+}
+
+impl Deferred for DeferredFree {
+    fn run(self: Box<Self>) {
+        // A failed free is recorded.
+        drop(release(self.owned, self.memory, "drop"));
+    }
+
+    fn abandon(self: Box<Self>) {
+        // The device may still use it.
+        std::mem::forget(self.memory);
+        // Marks its record and those of what it keeps alive as deferred.
+        drop(self.owned);
+    }
 }

@@ -6,6 +6,9 @@
 //!                  └► free           └► Gate, teardown, report
 //! ```
 //!
+//! [`context_state`] is what all others share: it knows none of them. [`ownership`] has the types that keep each other alive,
+//! [`request`] and [`allocate`] begin a resource and [`owned_resource`] ends it, [`teardown`] ends what is left.
+//!
 //! The invariants of the crate, by the numbers that comments and tests use:
 //!
 //! 1. One owner. Only an [`OwnedResource`] frees, and every raw free is in `free.rs`. `into_raw` leaves the record in the
@@ -33,6 +36,7 @@ mod callbacks;
 mod captures;
 mod context_state;
 pub(crate) mod deferred;
+mod escaped_pools;
 pub(crate) mod free;
 pub(crate) mod free_event;
 mod free_progress;
@@ -45,10 +49,11 @@ pub(crate) mod lock;
 mod open_context;
 pub(crate) mod open_contexts;
 mod owned_resource;
-mod owner;
+mod ownership;
 pub(crate) mod page_locked;
-pub(crate) mod peer_access;
+mod peer_access;
 mod peer_streams;
+pub(crate) mod peer_table;
 mod policy;
 pub(crate) mod pool_compaction;
 mod pool_copies;
@@ -63,16 +68,16 @@ mod pool_stream;
 mod raw_ownership;
 mod release_callback;
 mod report_state;
+mod request;
 pub(crate) mod same_context;
+mod stream_homes;
 mod stream_state;
 mod teardown;
 mod unregistered;
 pub(crate) mod virtual_pool;
 pub(crate) mod wait;
 
-pub(crate) use allocate::{
-    Failed, Request, allocate, allocate_cached, allocate_in_pool, allocate_of_driver_size,
-};
+pub(crate) use allocate::{allocate, allocate_cached, allocate_in_pool, allocate_of_driver_size};
 pub(crate) use budget::{Budget, Refused};
 pub(crate) use context_state::{
     ContextConfig, ContextState, Entered, Source, log_error, log_or_print_error,
@@ -80,12 +85,10 @@ pub(crate) use context_state::{
 pub(crate) use free_progress::{FreePoint, FreeProgress};
 pub(crate) use listed_handle::ListedHandle;
 pub(crate) use open_context::OpenContext;
-pub(crate) use owned_resource::{OwnedResource, Released};
-pub(crate) use owner::Owner;
+pub(crate) use ownership::{OwnedResource, Owner, PoolState, Released, StreamState};
 pub(crate) use peer_streams::PeerUse;
 pub use policy::OomPolicy;
-pub(crate) use pool_state::PoolState;
 pub use release_callback::ReleaseCallback;
-pub(crate) use stream_state::StreamState;
+pub(crate) use request::{Failed, Request};
 pub(crate) use unregistered::HostMemory;
 pub(crate) use virtual_pool::{PoolConfig, VirtualPool};

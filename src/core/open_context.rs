@@ -58,9 +58,20 @@ pub(crate) fn tear_down(state: &Arc<ContextState>) {
     match state.tear_down("Context::drop", SnapshotReason::Drop) {
         Err(error) if deferred::is_not_permitted(&error) && !state.is_closed() => {
             state.note_dropped();
-            deferred::push(Deferred::Teardown(state.clone()));
+            deferred::push_teardown(Box::new(DeferredTeardown(state.clone())));
         }
         Err(error) if !process::is_exiting() => log_error(&error),
         _ => {}
     }
+}
+
+/// A teardown that the driver did not permit.
+struct DeferredTeardown(Arc<ContextState>);
+
+impl Deferred for DeferredTeardown {
+    fn run(self: Box<Self>) {
+        tear_down(&self.0);
+    }
+
+    fn abandon(self: Box<Self>) {}
 }

@@ -10,38 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::{CUresult, CUstream};
 
-use super::allocate::NewBlock;
 use super::context_state::ContextState;
-use super::deferred::{self, Deferred};
+use super::deferred;
 use super::free;
-use super::owner::Owner;
-use super::pool_home::Home;
-use super::stream_state::StreamState;
+use super::host_memory::DeferredFree;
+use super::ownership::{Home, NewBlock, OwnedResource, Owner, Released, StreamState, flags};
 use super::unregistered::HostMemory;
 use crate::error::{Error, Result};
 use cuguard_registry::{Entry, Key, Kind, Record};
 use cuguard_sync::process;
-
-pub(crate) struct OwnedResource {
-    /// Dropped at the end of `drop`, or moved out of there.
-    pub(super) owner: ManuallyDrop<Owner>,
-    pub(super) key: Key,
-    pub(super) bytes: u64,
-    /// A `u64`, so that the struct has no padding (see `Kind` for why).
-    pub(super) flags: AtomicU64,
-}
-
-/// What is to be done on drop.
-pub(super) mod flags {
-    /// Free it.
-    pub(in crate::core) const OWNED: u64 = 0;
-    /// Free it, after work that `cust` may have enqueued on the default stream.
-    pub(super) const SHARED_WITH_CUST: u64 = 1;
-    /// Nothing: freed, released by `into_raw`, borrowed, or never allocated.
-    pub(in crate::core) const DONE: u64 = 2;
-    /// With one of the first two: the guard was dropped, and the free is deferred.
-    pub(super) const DEFERRED: u64 = 4;
-}
 
 impl OwnedResource {
     /// The debug output of a guard: its type, the handle and the context.
@@ -60,14 +37,6 @@ impl fmt::Debug for OwnedResource {
             self.state()
         )
     }
-}
-
-/// The outcome of a free.
-pub(crate) enum Released {
-    /// Freed, or failed with an error that is recorded.
-    Done(Result<()>),
-    /// The driver permits no call now, inside a host function: nothing was done, and the resource is owned as before.
-    NotPermitted(Error),
 }
 
 impl OwnedResource {
@@ -229,7 +198,7 @@ impl OwnedResource {
             bytes: self.bytes,
             flags: AtomicU64::new(flags | flags::DEFERRED),
         };
-        deferred::push(Deferred::Free(owned, memory));
+        deferred::push_free(Box::new(DeferredFree { owned, memory }));
     }
 
     /// Frees in the common case: the context is open and current, and the driver accepts the free. Returns false, with

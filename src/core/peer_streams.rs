@@ -15,16 +15,23 @@ use cuguard_sync::process;
 use super::context_state::ContextState;
 use super::free_event::FreeEvent;
 use super::lock::lock;
-use super::stream_state::StreamState;
+use super::ownership::StreamState;
 use super::wait::{WaitFailures, abort};
 
+/// The lists of all contexts that have one, by number. Each has a lock of its own: it is held in calls that may wait for a context.
+static LISTS: Mutex<BTreeMap<u64, Arc<List>>> = Mutex::new(BTreeMap::new());
+
 #[derive(Default)]
-pub(crate) struct PeerStreams(Mutex<Streams>);
+struct List(Mutex<Streams>);
 
 #[derive(Default)]
 struct Streams {
     next: u64,
     live: BTreeMap<u64, Listed>,
+}
+
+fn list_of(state: &ContextState) -> Option<Arc<List>> {
+    lock(&LISTS).get(&state.number).cloned()
 }
 
 struct Listed {
@@ -36,6 +43,7 @@ struct Listed {
 /// Keeps a stream on the list of another context.
 pub(crate) struct PeerUse {
     state: Arc<ContextState>,
+    list: Arc<List>,
     number: u64,
 }
 
@@ -48,7 +56,8 @@ impl std::fmt::Debug for PeerUse {
 impl PeerUse {
     /// The caller is inside the gate of the context: work that uses its memory is enqueued later, inside the gate again.
     pub(crate) fn new(state: &Arc<ContextState>, stream: &Arc<StreamState>) -> Self {
-        let mut streams = lock(&state.peer_streams.0);
+        let list = lock(&LISTS).entry(state.number).or_default().clone();
+        let mut streams = lock(&list.0);
         streams.next += 1;
         let number = streams.next;
         let listed = Listed {
@@ -59,6 +68,7 @@ impl PeerUse {
         drop(streams);
         Self {
             state: state.clone(),
+            list,
             number,
         }
     }
@@ -69,7 +79,7 @@ impl PeerUse {
 
     /// The stream uses device memory of the context, too. The caller is inside the gate.
     pub(crate) fn add_device_memory(&self) {
-        let mut streams = lock(&self.state.peer_streams.0);
+        let mut streams = lock(&self.list.0);
         if let Some(listed) = streams.live.get_mut(&self.number) {
             listed.device_memory = true;
         }
@@ -82,71 +92,71 @@ impl Drop for PeerUse {
         if process::is_forked() {
             return;
         }
-        let removed = lock(&self.state.peer_streams.0).live.remove(&self.number);
+        let removed = lock(&self.list.0).live.remove(&self.number);
         // Without the lock: it may be the last reference, and tear a context down.
         drop(removed);
     }
 }
 
-impl PeerStreams {
-    /// Whether a stream of another context uses device memory of this one.
-    pub(super) fn use_device_memory(&self) -> bool {
-        lock(&self.0).live.values().any(|one| one.device_memory)
-    }
+/// Whether a stream of another context uses device memory of this one.
+pub(super) fn use_device_memory(state: &ContextState) -> bool {
+    let list = list_of(state);
+    list.is_some_and(|list| lock(&list.0).live.values().any(|one| one.device_memory))
+}
 
-    /// Waits for the work that streams on the list have enqueued so far. The gate is closed, so no more work is enqueued that
-    /// uses the memory, and no stream is added.
-    pub(super) fn wait(&self, operation: &'static str) {
-        let numbers: Vec<u64> = lock(&self.0).live.keys().copied().collect();
-        for number in numbers {
-            self.wait_for(number, operation);
-        }
+/// Waits for the work that streams on the list of a context have enqueued so far. Its gate is closed, so no more work is
+/// enqueued that uses the memory, and no stream is added.
+pub(super) fn wait(state: &ContextState, operation: &'static str) {
+    let Some(list) = lock(&LISTS).remove(&state.number) else {
+        return;
+    };
+    let numbers: Vec<u64> = lock(&list.0).live.keys().copied().collect();
+    for number in numbers {
+        wait_for(&list, number, operation);
     }
+}
 
-    fn wait_for(&self, number: u64, operation: &'static str) {
-        let mut failures = WaitFailures::default();
-        let mut pause = SHORTEST_PAUSE;
-        // Recorded once the stream is found working: it may be given other work without an end.
-        let mut event = None;
-        while !process::is_exiting() {
-            let progress = match event.as_ref().map(FreeEvent::has_passed) {
-                Some(Ok(true)) => return,
-                Some(Ok(false)) => Progress::Working,
-                Some(Err(_)) | None => {
-                    // With the list locked, because a scope removes its stream from it before it ends. A reference would
-                    // not do: the program destroys a stream that it borrowed once the scope has ended.
-                    let streams = lock(&self.0);
-                    let Some(Listed { stream, .. }) = streams.live.get(&number) else {
-                        return;
-                    };
-                    let progress = progress_of(stream, operation);
-                    if let Progress::Working | Progress::Refused(_) = progress {
-                        event = FreeEvent::record_in(stream);
-                    }
-                    match event {
-                        // Nothing else reports whether it works.
-                        None if stream.is_per_thread() => {
-                            Progress::Refused(vec![CUresult::UNKNOWN])
-                        }
-                        _ => progress,
-                    }
+fn wait_for(list: &List, number: u64, operation: &'static str) {
+    let mut failures = WaitFailures::default();
+    let mut pause = SHORTEST_PAUSE;
+    // Recorded once the stream is found working: it may be given other work without an end.
+    let mut event = None;
+    while !process::is_exiting() {
+        let progress = match event.as_ref().map(FreeEvent::has_passed) {
+            Some(Ok(true)) => return,
+            Some(Ok(false)) => Progress::Working,
+            Some(Err(_)) | None => {
+                // With the list locked, because a scope removes its stream from it before it ends. A reference would
+                // not do: the program destroys a stream that it borrowed once the scope has ended.
+                let streams = lock(&list.0);
+                let Some(Listed { stream, .. }) = streams.live.get(&number) else {
+                    return;
+                };
+                let progress = progress_of(stream, operation);
+                if let Progress::Working | Progress::Refused(_) = progress {
+                    event = FreeEvent::record_in(stream);
                 }
-            };
-            match progress {
-                Progress::Done => return,
-                Progress::Working => {
-                    failures = WaitFailures::default();
-                    std::thread::sleep(pause);
-                    pause = (pause * 2).min(WaitFailures::PAUSE);
+                match event {
+                    // Nothing else reports whether it works.
+                    None if stream.is_per_thread() => Progress::Refused(vec![CUresult::UNKNOWN]),
+                    _ => progress,
                 }
-                // The next attempt is at the event, if there is one.
-                Progress::Refused(codes) => {
-                    if failures.is_dead_after(operation, &codes) {
-                        return;
-                    }
-                }
-                Progress::Closed(state) => return wait_for_idle_device(&state, operation),
             }
+        };
+        match progress {
+            Progress::Done => return,
+            Progress::Working => {
+                failures = WaitFailures::default();
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(WaitFailures::PAUSE);
+            }
+            // The next attempt is at the event, if there is one.
+            Progress::Refused(codes) => {
+                if failures.is_dead_after(operation, &codes) {
+                    return;
+                }
+            }
+            Progress::Closed(state) => return wait_for_idle_device(&state, operation),
         }
     }
 }

@@ -25,6 +25,7 @@ use super::deferred;
 use super::free_event::FreeEvent;
 use super::listed_handle::track_context_wait;
 use super::open_contexts;
+use super::peer_streams;
 use super::virtual_pool::{VirtualPool, error_of};
 use crate::error::Error;
 
@@ -205,7 +206,7 @@ fn attempt<T>(
         return Err(NotCompacted::Captured);
     }
     // A scope of another context enters this gate to enqueue work; what it has enqueued is not waited for here.
-    if state.peer_streams.use_device_memory() {
+    if peer_streams::use_device_memory(state) {
         return Err(NotCompacted::UsedByPeer);
     }
     // What is left of the time: it is how long other threads are stopped.

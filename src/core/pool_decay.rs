@@ -11,8 +11,7 @@ use cuguard_sync::process;
 
 use super::context_state::ContextState;
 use super::lock::lock;
-use super::pool_driver::PoolDriver;
-use super::pool_list::note_if_broken;
+use super::pool_driver::{PoolDriver, note_if_broken};
 
 /// A pool of the thread.
 struct Watched {

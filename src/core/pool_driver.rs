@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use cuguard_driver::result::{self, CallError, copy, event, stream, virtual_memory};
 use cuguard_driver::sys::{CUcontext, CUevent, CUresult, flags, stream_capture_mode};
-use cuguard_pool::Driver;
+use cuguard_pool::{Driver, PoolError};
 use cuguard_registry::PAGE;
 use cuguard_sync::process;
 
@@ -228,5 +228,16 @@ impl Driver for PoolDriver {
         let _current = self.enter()?;
         // SAFETY: the event is alive.
         unsafe { event::query(point.event) }
+    }
+}
+
+/// Records that the context cannot be used any more, where that is what an error of the pool says.
+pub(super) fn note_if_broken<T>(
+    state: &ContextState,
+    operation: &'static str,
+    result: &std::result::Result<T, PoolError<CallError>>,
+) {
+    if let Err(PoolError::Driver { error, .. }) = result {
+        state.note_if_broken(operation, Err(*error));
     }
 }

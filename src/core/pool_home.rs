@@ -13,99 +13,20 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, MutexGuard, Weak};
 
-use cuguard_pool::ThreadCache;
 use cuguard_sync::process;
 
 use super::context_state::ContextState;
-use super::lock::{lock, try_lock, within_patience};
-use super::pool_spares::Spares;
+use super::ownership::{Home, StreamState};
+use super::pool_spares::{HasSpares, Spares};
 use super::pool_stream::StreamId;
-use super::stream_state::StreamState;
-use super::virtual_pool::VirtualPool;
-
-/// A pool and a stream, for the blocks of one thread.
-pub(crate) struct Home {
-    /// Dropped first: the stream may be the last reference that keeps the context open.
-    pool: Arc<VirtualPool>,
-    stream: Arc<StreamState>,
-    /// The stream's, one load nearer.
-    state: Arc<ContextState>,
-    /// Where the thread's freed blocks are. `None` where the thread has no caches.
-    cache: Option<ThreadCache>,
-    /// Shared with the thread, which finds a reference to this there.
-    spares: Arc<Spares>,
-}
+use super::stream_homes::{Homes, StreamHome};
+use super::virtual_pool::{KnownHome, VirtualPool};
 
 impl fmt::Debug for Home {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} on {:?}", self.pool, self.stream.handle())
-    }
-}
-
-/// The homes of a stream.
-#[derive(Debug)]
-pub(crate) struct Homes {
-    list: Mutex<Option<Vec<Arc<Home>>>>,
-    /// Held while a thread drops references that no block has. So once the guard of the stream is dropped, none of them keeps
-    /// the stream: the program may destroy a stream that it borrowed.
-    leaving: Mutex<()>,
-}
-
-impl Homes {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self {
-            list: Mutex::new(Some(Vec::new())),
-            leaving: Mutex::new(()),
-        })
-    }
-
-    /// Keeps a home for the next block, and returns whether it does. Not once the guard of the stream is dropped: nothing
-    /// would empty the list.
-    fn add(&self, home: &Arc<Home>) -> bool {
-        match &mut *lock(&self.list) {
-            Some(list) => {
-                list.push(home.clone());
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// The guard of the stream is dropped.
-    pub(crate) fn end(&self) {
-        if process::is_forked() {
-            // A thread that does not exist here may hold a lock.
-            return;
-        }
-        let leaving = lock(&self.leaving);
-        // Without the lock of the list: a pool may be destroyed here.
-        let homes = lock(&self.list).take();
-        for home in homes.iter().flatten() {
-            home.spares.end();
-        }
-        drop(homes);
-        drop(leaving);
-    }
-
-    /// The guard of the stream exists after all.
-    pub(crate) fn begin(&self) {
-        // A thread that does not exist in the child may hold the lock.
-        if process::is_forked() {
-            return;
-        }
-        lock(&self.list).get_or_insert_default();
-    }
-
-    fn remove(&self, home: &Arc<Home>) {
-        let mut list = lock(&self.list);
-        let removed = list.as_mut().map(|list| {
-            let is_other = |other: &mut Arc<Home>| Arc::ptr_eq(other, home);
-            list.extract_if(.., is_other).collect::<Vec<_>>()
-        });
-        drop(list);
-        drop(removed);
     }
 }
 
@@ -124,30 +45,45 @@ impl WeakHome {
         }
     }
 
-    pub(super) fn is_alive(&self) -> bool {
-        self.home.strong_count() > 0
-    }
-
-    /// The guard of the pool is dropped: nothing keeps the home for more blocks. Not in a forked child.
-    pub(super) fn end(&self) {
-        self.end_under(lock(&self.homes.leaving));
-    }
-
     /// The thread exits. Not if another one drops homes for long: the guard of the stream ends this one. It may be the calling
     /// thread, in a signal handler that calls `exit`.
     fn end_soon(&self) {
-        if let Some(leaving) = within_patience(|| try_lock(&self.homes.leaving)) {
+        if let Some(leaving) = self.homes.leave_soon() {
             self.end_under(leaving);
         }
     }
 
     fn end_under(&self, leaving: MutexGuard<'_, ()>) {
         // Once the guard of the stream is dropped, only blocks keep the home. One more reference would outlive the last of them.
-        let is_kept = lock(&self.homes.list).is_some();
-        if is_kept && let Some(home) = self.home.upgrade() {
+        if self.homes.keeps()
+            && let Some(home) = self.home.upgrade()
+        {
             home.end();
         }
         drop(leaving);
+    }
+}
+
+impl StreamHome for Home {
+    fn end_spares(&self) {
+        self.spares.end();
+    }
+}
+
+impl HasSpares for Home {
+    #[inline(always)]
+    fn spares(&self) -> &Arc<Spares<Self>> {
+        &self.spares
+    }
+}
+
+impl KnownHome for WeakHome {
+    fn is_alive(&self) -> bool {
+        self.home.strong_count() > 0
+    }
+
+    fn end(&self) {
+        self.end_under(self.homes.leave());
     }
 }
 
@@ -155,7 +91,7 @@ impl WeakHome {
 struct Known {
     pool: u64,
     stream: u64,
-    spares: Arc<Spares>,
+    spares: Arc<Spares<Home>>,
     weak: WeakHome,
 }
 
@@ -254,11 +190,6 @@ impl Home {
         drop(Spares::put(home));
     }
 
-    #[inline]
-    pub(super) fn spares(&self) -> &Arc<Spares> {
-        &self.spares
-    }
-
     /// The home of the calling thread's blocks of this pool and stream.
     pub(crate) fn find(pool: &Arc<VirtualPool>, stream: &Arc<StreamState>) -> Arc<Self> {
         Self::known(pool, stream).unwrap_or_else(|| Self::new(pool, stream))
@@ -276,8 +207,8 @@ impl Home {
         });
         let weak = || WeakHome::of(&home);
         // The stream's list first: a guard of the pool that is dropped meanwhile finds the home there.
-        let is_kept = stream.homes().add(&home)
-            && pool.add_home(weak())
+        let is_kept = stream.homes().add(home.clone())
+            && pool.add_home(Box::new(weak()))
             // Fails where the thread exits.
             && remember(Known {
                 pool: pool.number(),
@@ -295,7 +226,7 @@ impl Home {
     /// Nothing keeps it for more blocks.
     fn end(self: &Arc<Self>) {
         self.spares.end();
-        self.stream.homes().remove(self);
+        self.stream.homes().remove(&**self);
     }
 
     #[inline]

@@ -13,7 +13,7 @@ use cuguard_sync::process;
 
 use super::context_state::ContextState;
 use super::lock::{lock, try_lock, within_patience};
-use super::pool_driver::PoolDriver;
+use super::pool_driver::{PoolDriver, note_if_broken};
 use super::pool_stream::StreamId;
 use super::virtual_pool::VirtualPool;
 
@@ -125,17 +125,6 @@ impl Unfinished {
     }
 }
 
-/// Records that the context cannot be used any more, where that is what an error of the pool says.
-pub(super) fn note_if_broken<T>(
-    state: &ContextState,
-    operation: &'static str,
-    result: &std::result::Result<T, PoolError<CallError>>,
-) {
-    if let Err(PoolError::Driver { error, .. }) = result {
-        state.note_if_broken(operation, Err(*error));
-    }
-}
-
 /// The pools of a context, and the blocks of them that escaped.
 #[derive(Default)]
 pub(crate) struct PoolList {
@@ -146,6 +135,18 @@ pub(crate) struct PoolList {
     of_context: OnceLock<Arc<VirtualPool>>,
     /// The pools of escaped blocks by address: a pool is not destroyed before they are freed.
     escaped: Mutex<HashMap<u64, Arc<VirtualPool>>>,
+}
+
+impl ContextState {
+    /// The pools of cuguard in this context.
+    pub(crate) fn pools_of_cuguard(&self) -> &PoolList {
+        let pools = self
+            .pools_of_cuguard
+            .get_or_init(|| Box::new(PoolList::default()));
+        pools
+            .downcast_ref()
+            .unwrap_or_else(|| unreachable!("nothing else is stored there"))
+    }
 }
 
 impl PoolList {

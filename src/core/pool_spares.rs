@@ -11,31 +11,34 @@
 //! owner of a [`Biased`] lock, which it enters without such an instruction.
 //!
 //! A spare keeps the pool and the stream alive, as a block does. So the spares end with the guard of the pool, with that of
-//! the stream, and with the thread: see [`WeakHome::end`](super::pool_home::WeakHome::end).
+//! the stream, and with the thread: see [`pool_home`](super::pool_home).
 
 use std::fmt;
 use std::sync::Arc;
 
 use cuguard_sync::{Biased, process};
 
-use super::pool_home::Home;
-
 /// How many there are at most: as many blocks can be freed before the same number is allocated.
 const MOST: usize = 16;
 
-/// The spares of one home. Empty when it is dropped: each refers to it.
-pub(super) struct Spares {
-    /// Without capacity once they have ended.
-    list: Biased<Vec<Arc<Home>>>,
+/// What has spares, and keeps them alive: a home.
+pub(super) trait HasSpares: Sized {
+    fn spares(&self) -> &Arc<Spares<Self>>;
 }
 
-impl fmt::Debug for Spares {
+/// The spares of one home. Empty when it is dropped: each refers to it.
+pub(super) struct Spares<H> {
+    /// Without capacity once they have ended.
+    list: Biased<Vec<Arc<H>>>,
+}
+
+impl<H> fmt::Debug for Spares<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.list.fmt(f)
     }
 }
 
-impl Spares {
+impl<H: HasSpares> Spares<H> {
     /// None yet, for a home of the calling thread.
     pub(super) fn new() -> Self {
         Self {
@@ -45,14 +48,14 @@ impl Spares {
 
     /// A reference to the home. `None` where there is none, on another thread, and while another one ends them.
     #[inline(always)]
-    pub(super) fn take(&self) -> Option<Arc<Home>> {
+    pub(super) fn take(&self) -> Option<Arc<H>> {
         self.list.try_enter()?.pop()
     }
 
     /// Keeps a reference among the spares of its home. Returns it where there is no room, on another thread, and while another
     /// one ends them.
     #[inline(always)]
-    pub(super) fn put(home: Arc<Home>) -> Option<Arc<Home>> {
+    pub(super) fn put(home: Arc<H>) -> Option<Arc<H>> {
         let spares = Arc::as_ptr(home.spares());
         // SAFETY: the home keeps its spares alive. It stays in the list, once it is there, until the guard `list` is dropped:
         // before that, no other thread gets the list. The drop writes one word of the lock as the last that it does.

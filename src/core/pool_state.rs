@@ -7,16 +7,8 @@ use cuguard_driver::sys::CUmemoryPool;
 
 use super::context_state::ContextState;
 use super::listed_handle::ListedHandle;
-use super::owned_resource::OwnedResource;
+use super::ownership::{OwnedResource, PoolState};
 use crate::error::Result;
-
-/// The driver's pool, destroyed with the last reference.
-#[derive(Debug)]
-pub(crate) struct PoolState {
-    /// Dropped before the handle is destroyed.
-    listed: ListedHandle,
-    pub(crate) owned: OwnedResource,
-}
 
 impl PoolState {
     pub(crate) fn new(listed: ListedHandle, owned: OwnedResource) -> Self {

@@ -7,9 +7,8 @@ use std::sync::atomic::AtomicU64;
 use cuguard_registry::{Entry, Key, Kind};
 use cuguard_sync::process;
 
-use super::owned_resource::{OwnedResource, flags};
-use super::owner::Owner;
-use super::pool_home::Home;
+use super::escaped_pools;
+use super::ownership::{Home, OwnedResource, Owner, flags};
 
 impl OwnedResource {
     /// Takes ownership of what [`into_raw`](Self::into_raw) released, or of what other code allocated.
@@ -34,7 +33,7 @@ impl OwnedResource {
         let Some(key) = owner.state().registry.recapture(key) else {
             return Self::new(owner, key, entry);
         };
-        let pool = owner.state().escaped_pools().remove(&key.address);
+        let pool = escaped_pools::take(owner.state(), key.address);
         let owner = match (owner, pool) {
             (Owner::Stream(stream), Some(pool)) => Owner::Pool(Box::new((pool, stream))),
             (owner, _) => owner,
@@ -80,9 +79,7 @@ impl OwnedResource {
         state.registry.escape(self.key, self.bytes);
         state.budget.release(self.key.kind, self.bytes);
         if let Owner::Pool(both) = &*self.owner {
-            let old = state
-                .escaped_pools()
-                .insert(self.key.address, both.0.clone());
+            let old = escaped_pools::keep(state, self.key.address, both.0.clone());
             // Outside the gate and without the lock: a pool may be destroyed here.
             drop(inside);
             drop(old);

@@ -10,7 +10,7 @@ use cuguard_sync::process;
 
 use super::context_state::{ContextState, ReportState, this_thread};
 use super::lock::lock;
-use super::open_contexts;
+use super::{escaped_pools, open_contexts};
 
 /// Sets `Reported` on drop, however the report ends.
 struct SetReported<'a>(&'a ContextState);
@@ -28,16 +28,9 @@ impl ContextState {
         lock(&self.report_state)
     }
 
-    /// Pools that are kept for escaped memory are no leak.
-    fn mark_escaped_pools(&self) {
-        for pool in self.escaped_pools().values() {
-            self.registry.escape(pool.owned.key(), 0);
-        }
-    }
-
     /// Takes the snapshot that is reported later. False if the exit handler reports already.
     pub(super) fn take_snapshot(&self, reason: SnapshotReason) -> bool {
-        self.mark_escaped_pools();
+        escaped_pools::mark_all_of(self);
         // Locked, so that a guard that is dropped meanwhile is in the snapshot or counts as a late drop.
         let mut state = self.lock_report();
         let is_ours = matches!(*state, ReportState::Pending);
@@ -57,7 +50,7 @@ impl ContextState {
             std::mem::replace(&mut *state, ReportState::Reporting(this_thread()))
         };
         let _reported = SetReported(self);
-        self.mark_escaped_pools();
+        escaped_pools::mark_all_of(self);
         let mut snapshot = match taken {
             ReportState::Taken(mut snapshot) => {
                 snapshot.failed_frees = self.registry.failed_frees();

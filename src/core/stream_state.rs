@@ -10,30 +10,21 @@ use cuguard_registry::{Key, Kind};
 use super::context_state::{ContextState, Entered};
 use super::free_progress::FreeProgress;
 use super::listed_handle::{self, ListedHandle};
-use super::owned_resource::OwnedResource;
-use super::pool_home::Homes;
+use super::ownership::{OwnedResource, StreamState};
 use super::pool_stream::{StreamId, StreamIdGuard};
+use super::stream_homes::Homes;
+use super::virtual_pool::VirtualPool;
 use crate::error::Result;
-
-/// The driver's stream, destroyed with the last reference.
-#[derive(Debug)]
-pub(crate) struct StreamState {
-    /// Dropped first of all: pools record their last events in the stream.
-    id: StreamIdGuard,
-    /// Dropped before the handle is destroyed.
-    listed: ListedHandle,
-    /// For blocks of pools. Empty when this is dropped: each refers to it.
-    homes: Arc<Homes>,
-    pub(crate) owned: OwnedResource,
-}
 
 impl StreamState {
     pub(crate) fn new(listed: ListedHandle, owned: OwnedResource) -> Self {
         let handle = CUstream(owned.address() as usize);
+        let state = listed.state.clone();
         Self {
             id: StreamIdGuard::new(&listed.state, handle),
             listed,
             homes: Homes::new(),
+            pool_of_context: state.pools_of_cuguard().of_context().cloned(),
             owned,
         }
     }
@@ -42,6 +33,12 @@ impl StreamState {
     #[inline]
     pub(crate) fn id(&self) -> StreamId {
         self.id.id
+    }
+
+    /// The pool that all buffers of the context come from. On the hot path of every allocation from it.
+    #[inline]
+    pub(crate) fn pool_of_context(&self) -> Option<&Arc<VirtualPool>> {
+        self.pool_of_context.as_ref()
     }
 
     /// The homes of blocks of pools.

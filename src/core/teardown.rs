@@ -15,7 +15,7 @@ use cuguard_sync::process;
 use super::context_state::{ContextState, Source, failed_call, this_thread};
 use super::listed_handle::{destroy_event, record_event};
 use super::wait::WaitFailures;
-use super::{deferred, free, open_contexts, page_locked, peer_access};
+use super::{deferred, escaped_pools, free, open_contexts, page_locked, peer_access, peer_streams};
 use crate::error::{Error, Result};
 
 impl ContextState {
@@ -60,7 +60,7 @@ impl ContextState {
             self.end_captures();
             keep(self.wait_for_device(operation));
         }
-        self.peer_streams.wait(operation);
+        peer_streams::wait(self, operation);
         // False if the exit handler already reports from the registry.
         let is_ours = self.take_snapshot(reason);
         if is_ours && !process::is_exiting() {
@@ -223,7 +223,7 @@ impl ContextState {
             }
         };
         // Memory that escaped may be freed later, so its pool stays until the process exits.
-        std::mem::forget(std::mem::take(&mut *self.escaped_pools()));
+        escaped_pools::keep_all_of(self);
         let records = match self.free_leaks {
             true => self.registry.drain(),
             false => self.registry.drain_deferred(),

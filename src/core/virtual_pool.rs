@@ -10,14 +10,13 @@ use cuguard_driver::sys::CUresult;
 use cuguard_pool::{Block, Central, Pool, PoolError, Settings, Stats, ThreadCache};
 use cuguard_sync::process;
 
-use super::allocate::Failed;
 use super::budget::Refused;
 use super::context_state::ContextState;
 use super::lock::lock;
 use super::pool_decay;
 use super::pool_driver::PoolDriver;
-use super::pool_home::WeakHome;
 use super::pool_stream::StreamId;
+use super::request::Failed;
 use crate::error::{Error, Result};
 
 /// The largest block that threads keep for their next allocation.
@@ -28,6 +27,14 @@ pub(super) const LARGEST_CACHED: u64 = Pool::<PoolDriver>::LARGEST_CACHED;
 pub(crate) struct PoolConfig {
     pub(crate) settings: Settings,
     pub(crate) label: Option<String>,
+}
+
+/// A home of a pool's blocks, as the pool knows it.
+pub(super) trait KnownHome: Send {
+    fn is_alive(&self) -> bool;
+
+    /// The guard of the pool is dropped: nothing keeps the home for more blocks. Not in a forked child.
+    fn end(&self);
 }
 
 /// A pool of one context. Its memory is released to the device with the last reference, or by teardown.
@@ -42,7 +49,7 @@ pub(crate) struct VirtualPool {
     number: u64,
     config: PoolConfig,
     /// The homes of its blocks, until the guard is dropped.
-    homes: Mutex<Option<Vec<WeakHome>>>,
+    homes: Mutex<Option<Vec<Box<dyn KnownHome>>>>,
     /// The sizes of blocks that escaped and are owned again, by address.
     recaptured: Mutex<HashMap<u64, u64>>,
     any_recaptured: AtomicBool,
@@ -108,12 +115,12 @@ impl VirtualPool {
     }
 
     /// Adds a home, to end with the guard. False once the guard is dropped.
-    pub(super) fn add_home(&self, home: WeakHome) -> bool {
+    pub(super) fn add_home(&self, home: Box<dyn KnownHome>) -> bool {
         let mut homes = lock(&self.homes);
         let Some(homes) = &mut *homes else {
             return false;
         };
-        homes.retain(WeakHome::is_alive);
+        homes.retain(|home| home.is_alive());
         homes.push(home);
         true
     }

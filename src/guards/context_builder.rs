@@ -402,6 +402,7 @@ impl ContextBuilder {
             number,
             registry,
             report,
+            has_pool: self.pool.is_some(),
             free_leaks,
             budget: Budget::new(self.memory_limit),
             oom_policy: self.oom_policy,

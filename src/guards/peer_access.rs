@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cuguard_driver::result::peer;
 use cuguard_driver::sys::CUresult;
 
-use crate::core::{self, Failed, OpenContext, OwnedResource, Request, peer_access};
+use crate::core::{self, Failed, OpenContext, OwnedResource, Request, peer_table};
 use crate::error::{Error, Result};
 use crate::guards::{Context, Device};
 use crate::recovery;
@@ -97,7 +97,7 @@ impl PeerAccess {
                 Kind::PeerAccess,
                 "",
                 || context.open().into(),
-                || peer_access::enable(state, peer_state),
+                || peer_table::enable(state, peer_state),
             );
             owned.map_err(|failed| match failed {
                 Failed::Other(error) if error.code() == Some(CUresult::PEER_ACCESS_UNSUPPORTED) => {

@@ -143,7 +143,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         context: &'a Context,
         len: usize,
     ) -> Result<(Entered<'a>, Self)> {
-        if context.state().pools_of_cuguard().of_context().is_none() {
+        if !context.state().has_pool {
             return Self::allocate(operation, context.open(), len);
         }
         let stream = context.default_stream()?.stream_state();

@@ -210,7 +210,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         let of_cuguard = match pool {
             PoolRef::Virtual(pool) => Some(pool),
             PoolRef::Default if stream.is_per_thread() => None,
-            PoolRef::Default => stream.state().pools_of_cuguard().of_context(),
+            PoolRef::Default => stream.pool_of_context(),
             PoolRef::Driver(_) => None,
         };
         // The hot path of a pool is one call, and apart from the others: the buffer is then made of what is in registers.

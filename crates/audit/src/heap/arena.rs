@@ -12,39 +12,8 @@ use super::lock::Lock;
 use super::range::{self, Reserved, UNIT, Use};
 use super::runs::Runs;
 use super::slabs::{Freed, Slabs};
+use super::user::{SHARDS, User};
 use super::{cache, classes, next};
-
-/// Shards of each user.
-const SHARDS: usize = 8;
-
-/// Who uses a block. No unit has blocks of both.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum User {
-    Driver = 0,
-    Library = 1,
-}
-
-impl User {
-    pub(super) const COUNT: usize = 2;
-
-    /// Of a shard that is used by it.
-    fn of_shard(shard: u8) -> Self {
-        match usize::from(shard) < SHARDS {
-            true => Self::Driver,
-            false => Self::Library,
-        }
-    }
-
-    /// Its shard for the calling thread.
-    fn shard(self) -> usize {
-        // SAFETY: no requirements. It reads the thread pointer.
-        let thread = unsafe { libc::pthread_self() } as usize;
-        // Thread control blocks lie a stack's size apart: the high bits of the product depend on all of them.
-        let shard =
-            (thread >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SHARDS.ilog2());
-        self as usize * SHARDS + shard
-    }
-}
 
 /// Large blocks from this size on return their pages to the system when they are freed.
 const DISCARD: usize = 128 << 10;

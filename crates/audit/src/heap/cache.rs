@@ -8,10 +8,11 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
 
-use super::arena::User;
 use super::classes;
+use super::user::User;
 
 /// The classes up to 1 KiB.
 const CLASSES: usize = 20;
@@ -57,8 +58,12 @@ thread_local! {
 static KEY: AtomicU32 = AtomicU32::new(NO_KEY);
 const NO_KEY: libc::pthread_key_t = libc::pthread_key_t::MAX;
 
-/// Creates the key, once, before threads keep blocks.
-pub(super) fn prepare() {
+/// Frees a block of the arena.
+static FREE: OnceLock<unsafe fn(*mut c_void)> = OnceLock::new();
+
+/// Creates the key, once, before threads keep blocks, which `free` frees when a thread ends.
+pub(super) fn prepare(free: unsafe fn(*mut c_void)) {
+    let _ = FREE.set(free);
     let mut key = NO_KEY;
     // SAFETY: the key can be written to, and the function is one of this library, which is never unloaded.
     if unsafe { libc::pthread_key_create(&mut key, Some(close)) } == 0 {
@@ -68,12 +73,15 @@ pub(super) fn prepare() {
 
 /// Returns the blocks when the thread ends.
 unsafe extern "C" fn close(_: *mut c_void) {
+    let Some(free) = FREE.get() else {
+        return;
+    };
     CACHE.with(|cache| {
         cache.state.set(State::Closed);
         for list in 0..LISTS {
             while let Some(block) = cache.pop(list) {
                 // SAFETY: nobody else has the block, and from here on no block is kept.
-                unsafe { super::arena::free(block.cast()) };
+                unsafe { free(block.cast()) };
             }
         }
     });
@@ -192,7 +200,7 @@ mod tests {
     /// Blocks of the arena, of the size, as addresses.
     fn blocks(count: usize, size: usize) -> Vec<usize> {
         static ONCE: std::sync::Once = std::sync::Once::new();
-        ONCE.call_once(prepare);
+        ONCE.call_once(|| prepare(arena::free));
         (0..count)
             .map(|_| arena::allocate(User::Driver, size, 16).expose_provenance())
             .collect()

@@ -5,9 +5,10 @@
 use std::ffi::{c_int, c_void};
 use std::ptr;
 
-use super::arena::{self, User};
+use super::arena;
 use super::driver;
 use super::next::{self, set_errno};
+use super::user::User;
 
 const PAGE: usize = 4096;
 

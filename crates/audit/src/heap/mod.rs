@@ -41,14 +41,15 @@ mod slabs;
 mod stubs;
 mod tables;
 pub(crate) mod threads;
+mod user;
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use arena::User;
 pub(crate) use arena::is_inside;
 pub(crate) use next::NextMalloc;
+use user::User;
 
 /// Finds the address ranges of the driver's libraries again. Call it when the driver was opened, and when it may have
 /// loaded further libraries; without a change it costs a fraction of a microsecond.
@@ -170,7 +171,7 @@ static ALLOCATOR: OwnAllocator = OwnAllocator;
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct() {
         next::resolve();
-        cache::prepare();
+        cache::prepare(arena::free);
         driver::refresh();
         objects::note_first();
         // SAFETY: the handlers are functions of this library, which is never unloaded: it is preloaded.

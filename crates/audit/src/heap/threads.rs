@@ -4,8 +4,9 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
-use super::arena::{self, User};
+use super::arena;
 use super::next::{self, Start};
+use super::user::User;
 use super::{driver, objects};
 
 /// More threads than a driver has; further ones are taken for the program's.
