@@ -54,6 +54,8 @@ pub(crate) struct ContextConfig {
     pub(crate) number: u64,
     pub(crate) registry: Registry,
     pub(crate) report: ReportSettings,
+    /// The [pools of cuguard](super::pool_list) in this context: a [`PoolList`](super::PoolList), which refers to this state.
+    pub(crate) pools_of_cuguard: Box<dyn Any + Send + Sync>,
     /// Whether all buffers of the context come from a pool of cuguard.
     pub(crate) has_pool: bool,
     /// Whether teardown frees what leaked.
@@ -97,8 +99,6 @@ pub(crate) struct ContextState {
     /// It has seen that of streams that exist, not of destroyed ones.
     pub(super) only_streams_idle: AtomicBool,
     pub(crate) unregistered: Unregistered,
-    /// The [pools of cuguard](super::pool_list) in this context, which refer to this.
-    pub(super) pools_of_cuguard: OnceLock<Box<dyn Any + Send + Sync>>,
     pub(crate) report_state: Mutex<ReportState>,
     pub(crate) reported: Condvar,
     /// Where the `Context` was dropped, if that was before the last of its resources.
@@ -155,7 +155,6 @@ impl ContextState {
             device_idle: AtomicBool::new(false),
             only_streams_idle: AtomicBool::new(false),
             unregistered: Unregistered::default(),
-            pools_of_cuguard: OnceLock::new(),
             report_state: Mutex::default(),
             reported: Condvar::new(),
             dropped: OnceLock::new(),

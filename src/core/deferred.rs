@@ -87,18 +87,18 @@ fn push(item: Box<dyn Deferred>, list: fn(&mut Queue) -> &mut VecDeque<Box<dyn D
         // Nothing is freed at exit, and in a forked child a thread that does not exist may hold the lock.
         return std::mem::forget(item);
     }
-    list(&mut lock()).push_back(item);
+    let mut queue = lock();
+    list(&mut queue).push_back(item);
+    // Under the lock, as `pop` clears it.
     process::set_deferred(true);
 }
 
 /// Drops the queue at exit.
 pub(crate) fn abandon() {
     let queue = std::mem::take(&mut *lock());
-    for item in queue.frees {
+    for item in queue.frees.into_iter().chain(queue.teardowns) {
         item.abandon();
     }
-    // The contexts are reported at exit.
-    drop(queue.teardowns);
 }
 
 thread_local! {

@@ -6,7 +6,7 @@
 //!                  └► free           └► Gate, teardown, report
 //! ```
 //!
-//! [`context_state`] is what all others share: it knows none of them. [`ownership`] has the types that keep each other alive,
+//! [`context_state`] is what all others share: it knows none of what refers to it. [`ownership`] has the types that keep each other alive,
 //! [`request`] and [`allocate`] begin a resource and [`owned_resource`] ends it, [`teardown`] ends what is left.
 //!
 //! The invariants of the crate, by the numbers that comments and tests use:
@@ -88,6 +88,7 @@ pub(crate) use open_context::OpenContext;
 pub(crate) use ownership::{OwnedResource, Owner, PoolState, Released, StreamState};
 pub(crate) use peer_streams::PeerUse;
 pub use policy::OomPolicy;
+pub(crate) use pool_list::PoolList;
 pub use release_callback::ReleaseCallback;
 pub(crate) use request::{Failed, Request};
 pub(crate) use unregistered::HostMemory;

@@ -73,5 +73,6 @@ impl Deferred for DeferredTeardown {
         tear_down(&self.0);
     }
 
+    /// The context is reported at exit.
     fn abandon(self: Box<Self>) {}
 }

@@ -3,6 +3,7 @@
 //! ```text
 //!     OwnedResource ─► Owner ─┬─► OpenContext ─► ContextState
 //!                             ├─► StreamState ─► OwnedResource (the stream) ─► Owner
+//!                             │        └───────► VirtualPool (of the context)
 //!                             ├─► PoolState ───► OwnedResource (the driver's pool) ─► Owner
 //!                             └─► Home ────────► StreamState, VirtualPool
 //! ```
@@ -133,7 +134,7 @@ pub(crate) struct StreamState {
     /// For blocks of pools. Empty when this is dropped: each refers to it.
     pub(super) homes: Arc<Homes>,
     pub(crate) owned: OwnedResource,
-    /// The pool that all buffers of the context come from.
+    /// The pool that all buffers of the context come from. The context keeps it too, so it may be dropped after teardown.
     pub(super) pool_of_context: Option<Arc<VirtualPool>>,
 }
 

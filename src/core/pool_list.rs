@@ -140,12 +140,9 @@ pub(crate) struct PoolList {
 impl ContextState {
     /// The pools of cuguard in this context.
     pub(crate) fn pools_of_cuguard(&self) -> &PoolList {
-        let pools = self
-            .pools_of_cuguard
-            .get_or_init(|| Box::new(PoolList::default()));
-        pools
+        self.pools_of_cuguard
             .downcast_ref()
-            .unwrap_or_else(|| unreachable!("nothing else is stored there"))
+            .unwrap_or_else(|| unreachable!("the builder of contexts puts a PoolList there"))
     }
 }
 

@@ -19,12 +19,12 @@ use crate::error::Result;
 impl StreamState {
     pub(crate) fn new(listed: ListedHandle, owned: OwnedResource) -> Self {
         let handle = CUstream(owned.address() as usize);
-        let state = listed.state.clone();
+        let pool_of_context = listed.state.pools_of_cuguard().of_context().cloned();
         Self {
             id: StreamIdGuard::new(&listed.state, handle),
             listed,
             homes: Homes::new(),
-            pool_of_context: state.pools_of_cuguard().of_context().cloned(),
+            pool_of_context,
             owned,
         }
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use cuguard_driver::result::{self, context, device};
 use cuguard_driver::sys::{CUcontext, CUresult, ctx_flags};
 
-use crate::core::{Budget, ContextConfig, OomPolicy, Source, deferred, open_contexts};
+use crate::core::{Budget, ContextConfig, OomPolicy, PoolList, Source, deferred, open_contexts};
 use crate::error::{Error, Result};
 use crate::exit;
 use crate::guards::device::failed;
@@ -402,6 +402,7 @@ impl ContextBuilder {
             number,
             registry,
             report,
+            pools_of_cuguard: Box::new(PoolList::default()),
             has_pool: self.pool.is_some(),
             free_leaks,
             budget: Budget::new(self.memory_limit),

@@ -9,6 +9,7 @@
 //! | file | |
 //! |---|---|
 //! | `lock` | a lock that is usable in `fork` handlers, and futex calls |
+//! | `user` | who uses a block: the driver, or this library |
 //! | `classes` | size classes |
 //! | `range` | the reserved range and its table of units |
 //! | `runs` | contiguous units: large blocks, and slabs |
