@@ -14,7 +14,7 @@ use cuguard_report::{self as report, ContextPool, Report, ReportSettings, SiteNa
 use cuguard_sync::{clock, process};
 
 use crate::core::lock::lock;
-use crate::core::{ContextState, open_contexts, pool_idle};
+use crate::core::{ContextState, idle, open_contexts};
 
 /// The open contexts of this process.
 struct Contexts {
@@ -120,7 +120,7 @@ impl Source for Contexts {
     }
 
     fn trim(&self, device: [u8; 16]) -> u64 {
-        pool_idle::release_on_thread(device)
+        idle::release_on_thread(device)
     }
 
     fn write_report(&self) {

@@ -11,10 +11,10 @@ use cuguard_driver::sys::CUresult;
 use cuguard_registry::{Key, Kind};
 use cuguard_report::oom::GRAPH_CHUNK;
 
-use super::budget::Refused;
-use super::context_state::ContextState;
-use super::lock::lock;
-use super::request::Failed;
+use crate::core::shared::budget::Refused;
+use crate::core::shared::context_state::ContextState;
+use crate::core::shared::lock::lock;
+use crate::core::shared::request::Failed;
 
 /// With so much more free memory than is missing, no launch was refused: with 5 MiB more it succeeded, with 3 MiB it failed, and
 /// so did the probe.

@@ -20,7 +20,7 @@ use std::sync::{Arc, LazyLock, Mutex, Weak};
 
 use cuguard_sync::process;
 
-use super::lock::lock;
+use crate::core::shared::lock::lock;
 
 /// The payload of a panic.
 pub(crate) type Panic = Box<dyn Any + Send>;

@@ -6,12 +6,12 @@
 //!                  └► free           └► Gate, teardown, report
 //! ```
 //!
-//! [`context_state`] is what all others share: it knows none of what refers to it. [`ownership`] has the types that keep each other alive,
-//! [`request`] and [`allocate`] begin a resource and [`owned_resource`] ends it, [`teardown`] ends what is left.
+//! From the bottom up: [`shared`] is what everything takes by reference, [`release`] how the driver releases what was created,
+//! [`pools`] the pools of cuguard, [`owned`] who owns what, [`teardown`] the end of a context.
 //!
 //! The invariants of the crate, by the numbers that comments and tests use:
 //!
-//! 1. One owner. Only an [`OwnedResource`] frees, and every raw free is in `free.rs`. `into_raw` leaves the record in the
+//! 1. One owner. Only an [`OwnedResource`] frees, and every raw free is in `release/free.rs`. `into_raw` leaves the record in the
 //!    registry, marked as escaped.
 //! 2. A record is inserted after the driver allocated and erased before the driver frees, because the driver reuses
 //!    addresses at once.
@@ -30,66 +30,34 @@
 //! This folder must not know guards, scopes, the recovery steps that run when an
 //! allocation fails, or the exit handler: they are layers above it.
 
-pub(crate) mod allocate;
-mod budget;
-mod callbacks;
-mod captures;
-mod context_state;
-pub(crate) mod deferred;
-mod escaped_pools;
-pub(crate) mod free;
-pub(crate) mod free_event;
-mod free_progress;
 pub(crate) mod graph_scratch;
-mod handle_list;
 pub(crate) mod host_call;
-pub(crate) mod host_memory;
-pub(crate) mod listed_handle;
-pub(crate) mod lock;
-mod open_context;
-pub(crate) mod open_contexts;
-mod owned_resource;
-mod ownership;
-pub(crate) mod page_locked;
-mod peer_access;
-mod peer_streams;
-pub(crate) mod peer_table;
-mod policy;
+mod owned;
 pub(crate) mod pool_compaction;
-mod pool_copies;
-mod pool_decay;
-mod pool_driver;
-mod pool_home;
-pub(crate) mod pool_idle;
-mod pool_list;
-mod pool_spares;
-mod pool_state;
-mod pool_stream;
-mod raw_ownership;
-mod release_callback;
-mod report_state;
-mod request;
-pub(crate) mod same_context;
-mod stream_homes;
-mod stream_state;
+mod pools;
+mod release;
+mod shared;
 mod teardown;
-mod unregistered;
-pub(crate) mod virtual_pool;
-pub(crate) mod wait;
 
-pub(crate) use allocate::{allocate, allocate_cached, allocate_in_pool, allocate_of_driver_size};
-pub(crate) use budget::{Budget, Refused};
-pub(crate) use context_state::{
+pub(crate) use owned::allocate::{
+    allocate, allocate_cached, allocate_in_pool, allocate_of_driver_size,
+};
+pub(crate) use owned::ownership::{DriverPoolState, OwnedResource, Owner, Released, StreamState};
+pub(crate) use owned::{free_event, host_memory};
+pub(crate) use pools::list::PoolList;
+pub(crate) use pools::virtual_pool::{PoolConfig, VirtualPool};
+pub(crate) use pools::{idle, virtual_pool};
+pub(crate) use release::listed_handle::ListedHandle;
+pub(crate) use release::open_context::OpenContext;
+pub(crate) use release::{deferred, free, listed_handle, page_locked, peer_table, wait};
+pub(crate) use shared::budget::{Budget, Refused};
+pub(crate) use shared::context_state::{
     ContextConfig, ContextState, Entered, Source, log_error, log_or_print_error,
 };
-pub(crate) use free_progress::{FreePoint, FreeProgress};
-pub(crate) use listed_handle::ListedHandle;
-pub(crate) use open_context::OpenContext;
-pub(crate) use ownership::{OwnedResource, Owner, PoolState, Released, StreamState};
-pub(crate) use peer_streams::PeerUse;
-pub use policy::OomPolicy;
-pub(crate) use pool_list::PoolList;
-pub use release_callback::ReleaseCallback;
-pub(crate) use request::{Failed, Request};
-pub(crate) use unregistered::HostMemory;
-pub(crate) use virtual_pool::{PoolConfig, VirtualPool};
+pub(crate) use shared::free_progress::{FreePoint, FreeProgress};
+pub use shared::policy::OomPolicy;
+pub use shared::release_callback::ReleaseCallback;
+pub(crate) use shared::request::{Failed, Request};
+pub(crate) use shared::unregistered::HostMemory;
+pub(crate) use shared::{lock, open_contexts, same_context};
+pub(crate) use teardown::peer_streams::PeerUse;

@@ -20,13 +20,13 @@ use cuguard_driver::sys::{CUresult, CUstream};
 use cuguard_pool::{Compacted, PoolError};
 use cuguard_sync::{PauseError, own_thread, process};
 
-use super::context_state::ContextState;
-use super::deferred;
-use super::free_event::FreeEvent;
-use super::listed_handle::track_context_wait;
-use super::open_contexts;
-use super::peer_streams;
-use super::virtual_pool::{VirtualPool, error_of};
+use crate::core::owned::free_event::FreeEvent;
+use crate::core::pools::virtual_pool::{VirtualPool, error_of};
+use crate::core::release::deferred;
+use crate::core::release::listed_handle::track_context_wait;
+use crate::core::shared::context_state::ContextState;
+use crate::core::shared::open_contexts;
+use crate::core::teardown::peer_streams;
 use crate::error::Error;
 
 /// The operation that errors name.

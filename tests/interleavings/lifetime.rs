@@ -1,6 +1,6 @@
 //! Invariant 4 (src/core/mod.rs): the thread that drops the last guard of a dropped context tears it down,
 //! once, after every free. Invariant 3: what is dropped in a host function is queued until another thread
-//! frees it, and keeps the context open until then (src/core/open_context.rs, src/core/deferred.rs).
+//! frees it, and keeps the context open until then (src/core/release).
 
 use super::{Model, explore};
 

@@ -1,6 +1,6 @@
 //! Every order in which threads can run, for the protocols that threads depend on: the gate of a
 //! context (crates/sync/src/gate.rs, with crates/sync/src/fence.rs and src/exit.rs); invariant 2, the
-//! order of registry and driver (src/core/owned_resource.rs); invariant 4, which thread tears a context
+//! order of registry and driver (src/core/owned/owned_resource.rs); invariant 4, which thread tears a context
 //! down (src/core/open_context.rs); the newest records of a thread (crates/registry/src/recent.rs),
 //! which their owner changes without a lock. src/core/mod.rs lists the invariants.
 //!
@@ -68,7 +68,7 @@ fn explore<M: Model>(start: M) -> Result<usize, &'static str> {
 fn the_sources_are_as_modelled() {
     let steps = [
         (
-            include_str!("../../src/core/teardown.rs"),
+            include_str!("../../src/core/teardown/tear_down.rs"),
             "fn tear_down",
             &[
                 "gate.close()",
@@ -84,17 +84,17 @@ fn the_sources_are_as_modelled() {
             &["begin_exit()", "fence::heavy()", "drain(", "report_once()"],
         ),
         (
-            include_str!("../../src/core/owned_resource.rs"),
+            include_str!("../../src/core/owned/owned_resource.rs"),
             "fn try_free_now",
             &["try_enter()", "registry.remove", "self.free_on("],
         ),
         (
-            include_str!("../../src/core/owned_resource.rs"),
+            include_str!("../../src/core/owned/owned_resource.rs"),
             "fn release(",
             &["enter_any_context", "registry.remove", "self.free()"],
         ),
         (
-            include_str!("../../src/core/owned_resource.rs"),
+            include_str!("../../src/core/owned/owned_resource.rs"),
             "fn defer(",
             &["set_deferred", "owner().clone()", "deferred::push"],
         ),

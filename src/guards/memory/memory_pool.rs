@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cuguard_driver::result::pool;
 use cuguard_driver::sys::CUmemoryPool;
 
-use crate::core::{self, ContextState, ListedHandle, OpenContext, Owner, PoolState, Request};
+use crate::core::{self, ContextState, DriverPoolState, ListedHandle, OpenContext, Owner, Request};
 use crate::error::Result;
 use crate::guards::Context;
 use crate::guards::keep::drop_guard;
@@ -34,7 +34,7 @@ use cuguard_registry::Kind;
 #[must_use = "dropped at once if unused"]
 #[doc(alias("CUmemoryPool", "cuMemPoolCreate"))]
 pub struct MemoryPool {
-    shared: Arc<PoolState>,
+    shared: Arc<DriverPoolState>,
     /// Keeps the context open. Dropped after the pool.
     open: Arc<OpenContext>,
 }
@@ -75,7 +75,7 @@ impl MemoryPool {
                 || pool::create(state.device as i32).map(|pool| pool.0 as u64),
             )?;
             let listed = ListedHandle::new(state, |state| &state.pools, owned.key());
-            Ok(Arc::new(PoolState::new(listed, owned)))
+            Ok(Arc::new(DriverPoolState::new(listed, owned)))
         })?;
         Ok(Self {
             shared,
@@ -84,7 +84,7 @@ impl MemoryPool {
     }
 
     /// The driver's pool, which the guard and its buffers share.
-    pub(crate) fn pool_state(&self) -> &Arc<PoolState> {
+    pub(crate) fn pool_state(&self) -> &Arc<DriverPoolState> {
         &self.shared
     }
 

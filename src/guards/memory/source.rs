@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::core::{PoolState, StreamState, VirtualPool};
+use crate::core::{DriverPoolState, StreamState, VirtualPool};
 #[cfg(doc)]
 use crate::error::Error;
 #[cfg(doc)]
@@ -53,7 +53,7 @@ pub(crate) enum PoolRef<'a> {
     /// The pool of the context; without one, the device's default memory pool.
     Default,
     /// A pool of the driver.
-    Driver(&'a Arc<PoolState>),
+    Driver(&'a Arc<DriverPoolState>),
     /// A pool of cuguard.
     Virtual(&'a Arc<VirtualPool>),
 }

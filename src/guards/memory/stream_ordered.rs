@@ -9,7 +9,8 @@ use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::DeviceCopy;
 
 use crate::core::{
-    self, Failed, OwnedResource, Owner, PoolState, Request, StreamState, VirtualPool, same_context,
+    self, DriverPoolState, Failed, OwnedResource, Owner, Request, StreamState, VirtualPool,
+    same_context,
 };
 use crate::error::{Error, Result};
 use crate::guards::memory::PoolRef;
@@ -69,7 +70,7 @@ fn attempt(
 #[track_caller]
 fn allocate_in(
     operation: &'static str,
-    pool: &Arc<PoolState>,
+    pool: &Arc<DriverPoolState>,
     stream: &Arc<StreamState>,
     bytes: usize,
     type_name: &'static str,

@@ -1,0 +1,12 @@
+//! How the driver releases what was created: raw frees, frees that are not possible now, what keeps a context open, accesses of peers.
+//!
+//! It must not know who owns a resource.
+
+pub(crate) mod deferred;
+pub(crate) mod free;
+pub(crate) mod listed_handle;
+pub(crate) mod open_context;
+pub(crate) mod page_locked;
+pub(crate) mod peer_access;
+pub(crate) mod peer_table;
+pub(crate) mod wait;
