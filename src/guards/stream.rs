@@ -16,7 +16,7 @@ use crate::core::{ContextState, StreamState, same_context};
 use crate::error::{Error, Result};
 use crate::guards::keep::drop_guard;
 #[cfg(doc)]
-use crate::guards::{Event, StreamBuilder};
+use crate::guards::{Context, Event, StreamBuilder};
 
 /// A CUDA stream: work on one stream runs in order, streams run concurrently. Enqueue work in a [`scope`](Self::scope).
 ///

@@ -3,6 +3,9 @@
 use cuguard_driver::sys::{CUlaunchAttribute, CUlaunchConfig, CUstream, launch_attribute_id};
 use cust::function::{BlockSize, GridSize};
 
+#[cfg(doc)]
+use super::Function;
+
 /// How a kernel is launched: the blocks of the grid, the threads of a block, the dynamic shared memory of a block.
 ///
 /// A pair of grid and block is one, each a number or a tuple of up to three:

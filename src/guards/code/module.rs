@@ -8,6 +8,8 @@ use std::sync::Arc;
 use cuguard_driver::result::{self, module};
 use cuguard_driver::sys::{CUmodule, CUresult};
 
+#[cfg(doc)]
+use super::ModuleBuilder;
 use super::function_info::FunctionTable;
 use super::jit::{JitCall, JitOptions};
 use crate::core::{self, ContextState, OwnedResource, Request};
