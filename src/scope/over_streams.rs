@@ -27,7 +27,8 @@ impl<const N: usize> Ends<N> {
         let mut groups = StreamGroup::of_each(&states.map(Arc::clone).into());
         Ok(Self(states.map(|state| {
             let mut end = ScopeEnd::new(state);
-            end.beside = groups.next();
+            // One stream is in order by itself.
+            end.beside = groups.next().filter(|_| N > 1);
             end
         })))
     }
