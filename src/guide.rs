@@ -5,7 +5,7 @@
 //! | [`set_up`] | dependencies, `CUGUARD_DRIVER`, stack traces with lines |
 //! | [`guards`] | who owns what, drop and close, raw addresses, what is safe |
 //! | [`streams_and_scopes`] | asynchronous work, stream-ordered memory, host functions, data larger than memory |
-//! | [`pools`] | memory that is usable again when it is freed: when to use a pool, what it must know |
+//! | [`pools`] | memory pools without fragmentation: when to use one, which work they must know of |
 //! | [`kernels`] | modules, launches, typed kernels, occupancy, CUDA C++ at run time |
 //! | [`devices_and_interop`] | devices, peers, contexts and streams of other code, libraries |
 //! | [`leak_reports`] | `LEAK_REPORT`, snapshots, levels, suppressions |

@@ -70,7 +70,7 @@ pub(super) fn release(
             continue;
         }
         let before = pool.stats().held;
-        // Why not, is no error of the allocation, which fails for want of memory. It may have released some.
+        // Errors of the compaction are ignored: the allocation reports out of memory itself. It may have released some.
         let _ = compact(owner, pool, wanted, begin.checked_add(wait_at_most));
         compacted |= pool.stats().held < before;
     }

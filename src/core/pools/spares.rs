@@ -1,4 +1,4 @@
-//! References to a home that no block has: the next block gets one without a change of the count.
+//! Spare references to a home, which the next blocks reuse, so that its reference count does not change.
 //!
 //! ```text
 //!     allocate ◄── take ── Spares ◄── put ── free      on the home's thread

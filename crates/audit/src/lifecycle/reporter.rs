@@ -230,7 +230,7 @@ pub(super) fn finish(reason: Reason) {
     }
 }
 
-/// Has the report made, and waits for it. Only the first request makes one, unless that was before an exec, which then
+/// Requests the report and waits for it. Only the first request makes one, unless that was before an exec, which then
 /// failed. Async-signal-safe.
 fn request(reason: Reason) {
     if heap::is_inside() {
@@ -241,7 +241,7 @@ fn request(reason: Reason) {
     while !request_once(reason) {}
 }
 
-/// Has the report made, and the process ended by the signal after that. Returns at once. Async-signal-safe.
+/// Requests the report, and then the end of the process by the signal. Returns at once. Async-signal-safe.
 pub(super) fn request_death(signal: i32) {
     let _ = DEATH.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Acquire);
     announce();

@@ -1,4 +1,4 @@
-//! Whose a frame is: the user's, or of a library that allocates for the user.
+//! Classifies frames: the program's, a library's that allocates for it, the runtime's, the driver's.
 //!
 //! A report of a program without guards is about the frame that called a CUDA library or an allocator, not about what
 //! happened inside of those. So they are recognized: by the file name of the module, by the folder of a Python package, and
@@ -10,7 +10,7 @@ use crate::foreign::is_foreign;
 use crate::frames::{Source, source_of_names};
 use crate::symbols::Frame;
 
-/// Whose a frame is, judged by its names.
+/// The class of a frame, by its names.
 ///
 /// ```
 /// use cuguard_report::{FrameClass, FrameNames};

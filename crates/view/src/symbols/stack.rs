@@ -115,7 +115,7 @@ fn cut(frames: &mut Vec<Frame>) {
     }
 }
 
-/// Whose a frame is that was resolved: its module is a name without the folder.
+/// The class of a resolved frame, whose module is a name without the folder.
 fn class(frame: &Frame) -> FrameClass {
     if frame.in_app {
         return FrameClass::User;
