@@ -319,7 +319,7 @@ fn left_out(
 fn cut_short(mut parts: Vec<String>) -> Option<String> {
     if !heap::separates_driver() {
         parts.push(
-            "driver memory cannot be told from the program's (it replaces malloc, or contains the simulated GPU), so addresses that only the \
+            "driver memory cannot be told from the program's (the program has its own malloc, or contains the simulated GPU), so addresses that only the \
              driver holds count as reachable"
                 .to_owned(),
         );
