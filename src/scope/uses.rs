@@ -52,11 +52,21 @@ pub struct Uses(Mutex<Vec<Use>>);
 
 impl Clone for Uses {
     fn clone(&self) -> Self {
-        Self(Mutex::new(lock(&self.0).clone()))
+        // In a forked child a thread that does not exist may hold the lock, and nothing is enqueued.
+        match process::is_forked() {
+            true => Self::default(),
+            false => Self(Mutex::new(lock(&self.0).clone())),
+        }
     }
 }
 
-/// What an operation does with memory that is bound.
+// The bindings, which have `unsafe impl`s of both, rely on it.
+const _: () = {
+    const fn assert<T: Send + Sync>() {}
+    assert::<Uses>();
+};
+
+/// How an operation uses memory that is bound.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
 pub enum Used<'a> {
@@ -97,7 +107,7 @@ impl StreamGroup {
     }
 
     /// Enqueues an operation on this stream, after what it conflicts with on the others.
-    #[cold]
+    #[inline(never)]
     pub(super) fn enqueue<R>(
         &self,
         operation: &'static str,

@@ -1,6 +1,21 @@
 //! A call site whose allocations fail again: it is diagnosed again if the program went on in between.
 
+use std::process::Command;
+
 use crate::support::{assert_success, audited, compile, simulated_driver_folder, text};
+
+/// Runs a program, which succeeds, and counts the diagnoses that are printed.
+#[track_caller]
+fn assert_diagnoses(program: &mut Command, expected: usize) {
+    let output = program
+        .env("LEAK_REPORT", "1")
+        .output()
+        .expect("the program can be started");
+    assert_success(&output);
+    let stderr = text(&output.stderr);
+    let printed = stderr.matches("\nwhy: ").count();
+    assert_eq!(printed, expected, "{program:?}: {stderr}");
+}
 
 /// It frees something, gets its memory, and later the rest of the memory is gone: that is what ends it.
 const GOES_ON: &str = r#"
@@ -33,15 +48,7 @@ fn a_program_that_goes_on_is_diagnosed_again() {
         return;
     };
     for (rounds, diagnoses) in [("1", 1), ("2", 2), ("20", 3)] {
-        let output = audited(&program, &driver)
-            .arg(rounds)
-            .env("LEAK_REPORT", "1")
-            .output()
-            .expect("the program can be started");
-        assert_success(&output);
-        let stderr = text(&output.stderr);
-        let printed = stderr.matches("\nwhy: ").count();
-        assert_eq!(printed, diagnoses, "{rounds}: {stderr}");
+        assert_diagnoses(audited(&program, &driver).arg(rounds), diagnoses);
     }
 }
 
@@ -84,15 +91,7 @@ fn what_other_threads_allocate_is_going_on() {
     };
     // A thread that asks again, without an allocation of its own in between, retries: that is one request.
     for (what, diagnoses) in [("fails", 1), ("allocates", 2), ("retries", 1)] {
-        let output = audited(&program, &driver)
-            .arg(what)
-            .env("LEAK_REPORT", "1")
-            .output()
-            .expect("the program can be started");
-        assert_success(&output);
-        let stderr = text(&output.stderr);
-        let printed = stderr.matches("\nwhy: ").count();
-        assert_eq!(printed, diagnoses, "{what}: {stderr}");
+        assert_diagnoses(audited(&program, &driver).arg(what), diagnoses);
     }
 }
 
@@ -148,15 +147,8 @@ fn a_load_or_a_launch_that_succeeds_is_going_on() {
         ("01f1", 1),
         ("01f10", 2),
     ] {
-        let output = audited(&program, &driver)
-            .arg(steps)
-            .env("LEAK_REPORT", "1")
-            .env("CUGUARD_SIM", "memory=1GiB")
-            .output()
-            .expect("the program can be started");
-        assert_success(&output);
-        let stderr = text(&output.stderr);
-        let printed = stderr.matches("\nwhy: ").count();
-        assert_eq!(printed, diagnoses, "{steps}: {stderr}");
+        let mut command = audited(&program, &driver);
+        command.arg(steps).env("CUGUARD_SIM", "memory=1GiB");
+        assert_diagnoses(&mut command, diagnoses);
     }
 }

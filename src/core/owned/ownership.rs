@@ -4,7 +4,7 @@
 //!     OwnedResource ─► Owner ─┬─► OpenContext ─► ContextState
 //!                             ├─► StreamState ─► OwnedResource (the stream) ─► Owner
 //!                             │        └───────► VirtualPool (of the context)
-//!                             ├─► DriverPoolState ───► OwnedResource (the driver's pool) ─► Owner
+//!                             ├─► DriverPoolState ─► OwnedResource (the driver's pool) ─► Owner
 //!                             └─► Home ────────► StreamState, VirtualPool
 //! ```
 
