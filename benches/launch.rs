@@ -20,7 +20,7 @@ use std::time::Instant;
 use command::{Command, Options};
 use cuguard::driver::{DriverKind, api, load};
 use cuguard::scope::{Kernel, Len};
-use cuguard::{Context, DeviceBuffer, Level, Module, Stream, sim};
+use cuguard::{Context, DeviceBuffer, Module, Stream, TrackingLevel, sim};
 
 const HELP: &str = "\
 Measures what a launch costs in a scope over a bare cuLaunchKernel, and over a bare cuGraphLaunch.
@@ -49,7 +49,7 @@ fn measure(options: &Options) -> Result<f64, Box<dyn std::error::Error>> {
     if driver.kind() == DriverKind::Simulated {
         println!("simulated: these figures say nothing about a real GPU");
     }
-    let context = Context::builder().level(Level::Counts).build()?;
+    let context = Context::builder().level(TrackingLevel::Counts).build()?;
     let stream = Stream::new(&context)?;
     let module = Module::from_ptx(&context, include_str!("../kernels/launches.ptx"))?;
     let nothing = module.function("nothing")?;

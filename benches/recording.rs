@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use cuguard::{Context, DeviceBuffer, Level, Pool, Stream};
+use cuguard::{Context, DeviceBuffer, Pool, Stream, TrackingLevel};
 use cuguard_recording::Recording;
 
 /// Set in a child: how many pairs it makes.
@@ -31,7 +31,7 @@ fn size(step: usize) -> usize {
 fn measure(pattern: &str, pairs: usize) -> Outcome {
     let alive = PATTERNS.iter().find(|(name, _)| *name == pattern);
     let (_, alive) = alive.ok_or("an unknown pattern")?;
-    let context = Context::builder().level(Level::Stacks).build()?;
+    let context = Context::builder().level(TrackingLevel::Stacks).build()?;
     let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
     let source = pool.on(&stream);
     let _bound = context.make_current()?;
@@ -42,7 +42,7 @@ fn measure(pattern: &str, pairs: usize) -> Outcome {
             let place = step.wrapping_mul(0x9e37_79b9) % blocks.len();
             blocks[place] = None;
             // SAFETY: nothing reads the memory.
-            let block = unsafe { DeviceBuffer::uninitialized_in(&source, size(step)) }?;
+            let block = unsafe { DeviceBuffer::uninitialized(&source, size(step)) }?;
             blocks[place] = Some(black_box(block));
         }
         Ok(begin.elapsed().as_nanos() as f64 / count as f64)

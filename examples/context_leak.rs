@@ -26,7 +26,7 @@ fn main() -> Result<()> {
     let forgotten = Context::new(0)?;
     let buffer = DeviceBuffer::<u8>::zeroed(&forgotten, 64 << 20)?;
     let stream = Stream::new(&forgotten)?;
-    let pooled = DeviceBuffer::<u8>::zeroed_on(&stream, 64 << 20)?;
+    let pooled = DeviceBuffer::<u8>::zeroed(&stream, 64 << 20)?;
     stream.synchronize()?;
     println!("{}  a context with two buffers of 64 MiB", taken()?);
     let address = pooled.into_raw();

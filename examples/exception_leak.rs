@@ -12,7 +12,7 @@ use cuguard::{Context, DeviceBuffer, Error, Result, Stream};
 fn simulate(context: &Context, steps: usize, fail: impl Fn(usize) -> Result<()>) -> Result<()> {
     let mut state = DeviceBuffer::<f64>::zeroed(context, 1 << 20)?;
     let stream = Stream::new(context)?;
-    let scratch = DeviceBuffer::<f64>::zeroed_on(&stream, 1 << 18)?;
+    let scratch = DeviceBuffer::<f64>::zeroed(&stream, 1 << 18)?;
     for step in 0..steps {
         state.copy_from_slice(&vec![step as f64; state.len()])?;
         fail(step)?;

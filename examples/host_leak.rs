@@ -6,10 +6,10 @@
 //! What to see: the forgotten buffer is named at teardown as pinned memory; the driver lets go of
 //! it, and the slice that was made of it stays readable all the same.
 
-use cuguard::{Context, Kind, PinnedBuffer, Result};
+use cuguard::{Context, PinnedBuffer, ResourceKind, Result};
 
 fn leaky_frame_buffer(context: &Context) -> Result<&'static [u8]> {
-    let frame = PinnedBuffer::from_slice(context, &vec![7u8; 8 << 20])?.named("frame");
+    let frame = PinnedBuffer::from_slice(context, &vec![7u8; 8 << 20])?.with_label("frame");
     Ok(&Box::leak(Box::new(frame))[..])
 }
 
@@ -18,7 +18,7 @@ fn main() -> Result<()> {
     let before = observer.memory()?.free;
     let context = Context::new(0)?;
     let frame = leaky_frame_buffer(&context)?;
-    let pinned = context.totals(Kind::Pinned);
+    let pinned = context.totals(ResourceKind::Pinned);
     println!("pinned: {} buffer, {} bytes", pinned.count, pinned.bytes);
     context.close()?;
     // It is no longer registered with the driver: it is ordinary memory.

@@ -16,7 +16,7 @@ use cuguard::{Context, DeviceBuffer, PinnedBuffer, Result, Stream};
 /// A cache that is never emptied.
 fn remember_forever(context: &Context) -> Result<()> {
     for _ in 0..3 {
-        mem::forget(DeviceBuffer::<f32>::zeroed(context, 1 << 20)?.named("activations"));
+        mem::forget(DeviceBuffer::<f32>::zeroed(context, 1 << 20)?.with_label("activations"));
     }
     Ok(())
 }
@@ -25,7 +25,7 @@ fn remember_forever(context: &Context) -> Result<()> {
 fn layers_in_a_circle(context: &Context) -> Result<()> {
     struct Layer(DeviceBuffer<f32>, RefCell<Option<Rc<Layer>>>);
     let layer = |size| -> Result<Rc<Layer>> {
-        let weights = DeviceBuffer::zeroed(context, size)?.named("weights");
+        let weights = DeviceBuffer::zeroed(context, size)?.with_label("weights");
         Ok(Rc::new(Layer(weights, RefCell::new(None))))
     };
     let (first, second) = (layer(1 << 18)?, layer(1 << 19)?);
@@ -37,14 +37,14 @@ fn layers_in_a_circle(context: &Context) -> Result<()> {
 
 /// A staging buffer leaked to get a `'static` slice.
 fn staging_area(context: &Context) -> Result<&'static mut [u8]> {
-    let buffer = PinnedBuffer::<u8>::zeroed(context, 2 << 20)?.named("staging");
+    let buffer = PinnedBuffer::<u8>::zeroed(context, 2 << 20)?.with_label("staging");
     Ok(&mut Box::leak(Box::new(buffer))[..])
 }
 
 /// Stream-ordered memory whose owner is forgotten.
 fn lost_on_a_stream(context: &Context) -> Result<()> {
     let stream = Stream::new(context)?;
-    mem::forget(DeviceBuffer::<u64>::zeroed_on(&stream, 1 << 16)?);
+    mem::forget(DeviceBuffer::<u64>::zeroed(&stream, 1 << 16)?);
     Ok(())
 }
 

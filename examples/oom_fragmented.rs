@@ -16,7 +16,7 @@ fn main() -> Result<()> {
     // All but a gibibyte is in good use.
     let rest = context.memory()?.free as usize - BLOCKS * BLOCK;
     // SAFETY: never read.
-    let data = unsafe { DeviceBuffer::<u8>::uninitialized(&context, rest)? }.named("data");
+    let data = unsafe { DeviceBuffer::<u8>::uninitialized(&context, rest)? }.with_label("data");
     let mut blocks: Vec<_> = (0..BLOCKS)
         .map_while(|_| DeviceBuffer::<u8>::zeroed(&context, BLOCK).ok())
         .enumerate()

@@ -15,9 +15,9 @@ fn main() -> Result<()> {
     let stream = Stream::new(&context)?;
     let rest = context.memory()?.free as usize - (1 << 30);
     // SAFETY: never read.
-    let data = unsafe { DeviceBuffer::<u8>::uninitialized(&context, rest)? }.named("data");
+    let data = unsafe { DeviceBuffer::<u8>::uninitialized(&context, rest)? }.with_label("data");
     let mut blocks: Vec<_> = (0..300)
-        .map_while(|_| DeviceBuffer::<u8>::zeroed_on(&stream, BLOCK).ok())
+        .map_while(|_| DeviceBuffer::<u8>::zeroed(&stream, BLOCK).ok())
         .enumerate()
         .collect();
     println!("{} blocks of 3 MiB", blocks.len());

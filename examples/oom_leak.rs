@@ -16,7 +16,8 @@ struct Step {
 
 fn train(context: &Context, history: &mut Vec<Step>, bytes: usize) -> Result<()> {
     // SAFETY: never read.
-    let activations = unsafe { DeviceBuffer::uninitialized(context, bytes)? }.named("activations");
+    let activations =
+        unsafe { DeviceBuffer::uninitialized(context, bytes)? }.with_label("activations");
     history.push(Step {
         _loss: 0.5,
         _activations: activations, // only the loss was wanted
@@ -29,7 +30,7 @@ fn main() -> Result<()> {
     let bytes = context.memory()?.free as usize / 50;
     // Not cleared, as a simulated GPU would take as much of the host. SAFETY: never read.
     let weights =
-        unsafe { DeviceBuffer::<u8>::uninitialized(&context, bytes * 20)? }.named("weights");
+        unsafe { DeviceBuffer::<u8>::uninitialized(&context, bytes * 20)? }.with_label("weights");
     let mut history = Vec::new();
     let error = loop {
         if let Err(error) = train(&context, &mut history, bytes) {

@@ -6,7 +6,7 @@
 //! pool reuses it, so what it holds at the peak is far less than what went through it. In the end
 //! the driver has all of it back.
 
-use cuguard::{Context, DeviceBuffer, Kind, Result, Stream};
+use cuguard::{Context, DeviceBuffer, ResourceKind, Result, Stream};
 
 const THREADS: usize = 8;
 const ROUNDS: usize = 50;
@@ -16,7 +16,7 @@ fn work(context: &Context, seed: u32) -> Result<u64> {
     let mut sum = 0;
     for round in 0..ROUNDS {
         let values: Vec<u32> = (0..10_000).map(|i| i ^ seed ^ round as u32).collect();
-        let mut buffer = DeviceBuffer::<u32>::zeroed_on(&stream, values.len())?;
+        let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, values.len())?;
         buffer.copy_from_slice(&values)?;
         let back = buffer.to_vec()?;
         assert_eq!(back, values);
@@ -43,7 +43,7 @@ fn main() -> Result<()> {
             .map(|thread| thread.join().expect("no thread panics"))
             .collect::<Result<_>>()
     })?;
-    let totals = context.totals(Kind::StreamOrdered);
+    let totals = context.totals(ResourceKind::StreamOrdered);
     println!("{THREADS} threads, {ROUNDS} buffers each: sums {sums:?}");
     println!("went through: {} buffers of 40,000 bytes", totals.allocated);
     println!("at the peak:  {} bytes", totals.peak_bytes);

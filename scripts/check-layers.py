@@ -12,7 +12,7 @@ Rules:
   unsafe    `unsafe` in src/ only in the modules that UNSAFE names
 
 Comments, documentation, strings and what is compiled for tests alone (`#[cfg(test)]`) do not count. A re-export
-(`pub use`) is followed to the module that defines the name, and is no import itself.
+(`pub use`) is followed to the module that defines the name, and is not an import itself.
 Exit code 1: a rule is broken; 3: this Python is older than 3.11.
 """
 

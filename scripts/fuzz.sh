@@ -43,7 +43,7 @@ for target in "${targets[@]}"; do
     fi
 done
 if [[ ! $runs =~ ^[0-9]+$ ]]; then
-    echo "scripts/fuzz.sh: '$runs' is no number of executions" >&2
+    echo "scripts/fuzz.sh: '$runs' is not a number of executions" >&2
     exit 2
 fi
 

@@ -14,7 +14,7 @@
 //! let context = Context::new(0)?;
 //!
 //! // Device memory: freed on drop. Copies are synchronous.
-//! let mut weights = DeviceBuffer::from_slice(&context, &[1.0_f32, 2.0, 3.0])?.named("weights");
+//! let mut weights = DeviceBuffer::from_slice(&context, &[1.0_f32, 2.0, 3.0])?.with_label("weights");
 //! weights.copy_from_slice(&[4.0, 5.0, 6.0])?;
 //! assert_eq!(weights.to_vec()?, [4.0, 5.0, 6.0]);
 //!
@@ -88,11 +88,11 @@ pub mod test;
 
 pub use chunked::Chunked;
 #[doc(inline)]
-pub use cuguard_registry::{Kind, Level, in_label as label};
+pub use cuguard_registry::{ResourceKind, TrackingLevel, label};
 pub use error::{DriverError, Error, Result};
 pub use guards::{
-    Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, Function,
-    LaunchConfig, ManagedBuffer, MemoryPool, Module, PinnedBuffer, Pool, RegisteredVec, Stream,
+    Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, DriverPool, Event,
+    Function, LaunchConfig, ManagedBuffer, Module, PinnedBuffer, Pool, RegisteredVec, Stream,
 };
 pub use scope::Scope;
 
@@ -110,20 +110,20 @@ pub mod device {
     #[doc(no_inline)]
     pub use crate::guards::Device;
     pub use crate::guards::{
-        ComputeCapability, DeviceAttribute, DeviceUuid, ParseDeviceError, PeerAccess,
-        UnknownAttribute,
+        ComputeCapability, DeviceAttribute, DeviceUuid, ParseDeviceAttributeError,
+        ParseDeviceError, PeerAccess,
     };
 }
 
 /// Memory: buffers, views of them, and what managed memory is advised of.
 pub mod memory {
     pub use crate::guards::{
-        Compaction, ManagedAdvice, MemoryLocation, MemoryPoolStream, PitchedBuffer, PoolBuilder,
+        Compaction, DriverPoolStream, ManagedAdvice, MemoryLocation, PitchedBuffer, PoolBuilder,
         PoolStats, PoolStream, Source, WriteCombinedBuffer,
     };
     #[doc(no_inline)]
     pub use crate::guards::{
-        DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedBuffer, MemoryPool,
+        DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, DriverPool, ManagedBuffer,
         PinnedBuffer, Pool, RegisteredVec,
     };
 }
@@ -165,8 +165,8 @@ pub mod oom {
 pub mod report {
     #[doc(inline)]
     pub use cuguard_report::{
-        ByteSize, Checkpoint, Colour, DumpSignal, FailOn, PatternError, Problem, RecordPolicy,
-        Report, ReportSettings, UnknownFinding, UnknownSignal, display_diff,
+        ByteSize, Checkpoint, Colour, DumpSignal, FailOn, ParseDumpSignalError, ParseFailOnError,
+        ParsePatternError, Problem, RecordPolicy, Report, ReportSettings, display_diff,
     };
 }
 
@@ -175,15 +175,16 @@ pub mod snapshot {
     #[doc(inline)]
     pub use cuguard_registry::{
         Amount, Change, ContextInfo, Diff, FailedCall, FailedFreeGroup, Fate, Group, LabelScope,
-        MAX_DEPTH, Origin, PoolUsage, Site, Snapshot, SnapshotReason, Totals, Trend, UnknownLevel,
+        MAX_DEPTH, Origin, ParseTrackingLevelError, PoolUsage, Site, Snapshot, SnapshotReason,
+        Totals, Trend,
     };
 }
 
 /// What most programs need: `use cuguard::prelude::*;`.
 pub mod prelude {
     pub use crate::{
-        Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, LaunchConfig,
-        ManagedBuffer, MemoryPool, Module, PinnedBuffer, Pool, RegisteredVec, Stream,
+        Context, Device, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, DriverPool, Event,
+        LaunchConfig, ManagedBuffer, Module, PinnedBuffer, Pool, RegisteredVec, Stream,
         report::Report,
     };
 }

@@ -1,15 +1,14 @@
 //! Reports of this process while it runs, for `cuguard dump`, `cuguard watch` and the signal of `dump-signal=`.
 //!
 //! The server's thread reads registries and never calls the driver. It starts with the first context, if `LEAK_REPORT` turns
-//! reports on. Another process of the user that runs short of memory asks it to have pools release what is idle: another thread
-//! does that.
+//! reports on. When another process of the user runs short of memory, it asks this one to release the idle memory of its
+//! pools: another thread of this process does that.
 
-use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cuguard_live::{Format, Options, Source};
-use cuguard_registry::{Kind, Snapshot, SnapshotReason, Totals};
+use cuguard_registry::{ResourceKind, Snapshot, SnapshotReason, Totals};
 use cuguard_report::{self as report, ContextPool, Report, ReportSettings, SiteNames, Stats};
 use cuguard_sync::{clock, process};
 
@@ -56,14 +55,6 @@ fn snapshots() -> Vec<(Snapshot, ReportSettings)> {
     contexts.iter().map(one).collect()
 }
 
-/// The command line of this process.
-fn command_line() -> String {
-    let bytes = fs::read("/proc/self/cmdline").unwrap_or_default();
-    let words = bytes.split(|byte| *byte == 0);
-    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
-    words.join(" ").trim_end().to_owned()
-}
-
 impl Source for Contexts {
     /// A report for each open context. There is no search: guards free what they own.
     fn dump(&self, format: Format, _search: bool) -> String {
@@ -86,12 +77,12 @@ impl Source for Contexts {
         let mut stats = Stats {
             tool: "cuguard",
             process: std::process::id(),
-            command: command_line(),
+            command: cuguard_live::command_line(),
             time: Duration::from_nanos(clock::nanoseconds()),
             ..Stats::default()
         };
         let contexts = open_contexts::all();
-        for kind in Kind::ALL.iter().copied() {
+        for kind in ResourceKind::ALL.iter().copied() {
             let mut sum = Totals::default();
             for totals in contexts.iter().map(|state| state.registry.totals(kind)) {
                 sum.count += totals.count;

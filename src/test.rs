@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use cuguard_registry::{Amount, Diff, Level, PeakWatch, Rounds, Snapshot, SnapshotReason};
+use cuguard_registry::{Amount, Diff, PeakWatch, Rounds, Snapshot, SnapshotReason, TrackingLevel};
 use cuguard_report::{ByteSize, Report, display_diff};
 
 use crate::core::deferred;
@@ -233,10 +233,10 @@ fn resources(count: u64) -> String {
     )
 }
 
-fn hint(level: Level) -> &'static str {
+fn hint(level: TrackingLevel) -> &'static str {
     match level {
-        Level::Counts => {
-            "\n(Call sites are recorded at Level::Sites and Level::Stacks; the level is counts.)"
+        TrackingLevel::Counts => {
+            "\n(Call sites are recorded at TrackingLevel::Sites and TrackingLevel::Stacks; the level is counts.)"
         }
         _ => "",
     }

@@ -11,7 +11,7 @@ use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::report::ReportSettings;
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, Module,
+    Context, DeviceBox, DeviceBuffer, DriverPool, Error, Event, ManagedBuffer, Module,
     PinnedBuffer, Result, Stream,
 };
 
@@ -19,13 +19,13 @@ use cuguard::{
 struct Places {
     context: Context,
     stream: Stream,
-    pool: MemoryPool,
+    pool: DriverPool,
 }
 
 impl Places {
     fn new() -> Result<Self> {
         let context = context()?;
-        let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
+        let (stream, pool) = (Stream::new(&context)?, DriverPool::new(&context)?);
         Ok(Self {
             context,
             stream,
@@ -45,22 +45,22 @@ const CONSTRUCTORS: [(&str, Constructor); 8] = [
         // SAFETY: nobody reads it.
         unsafe { DeviceBuffer::<u32>::uninitialized(&at.context, len) }.map(drop)
     }),
-    ("DeviceBuffer::zeroed_on", |at, len| {
-        DeviceBuffer::<u32>::zeroed_on(&at.stream, len).map(drop)
+    ("DeviceBuffer::zeroed", |at, len| {
+        DeviceBuffer::<u32>::zeroed(&at.stream, len).map(drop)
     }),
-    ("DeviceBuffer::zeroed_in", |at, len| {
-        DeviceBuffer::<u32>::zeroed_in(&at.pool.on(&at.stream), len).map(drop)
+    ("DeviceBuffer::zeroed", |at, len| {
+        DeviceBuffer::<u32>::zeroed(&at.pool.on(&at.stream), len).map(drop)
     }),
-    ("DeviceBuffer::uninitialized_on", |at, len| {
+    ("DeviceBuffer::uninitialized", |at, len| {
         // SAFETY: nobody reads it.
-        unsafe { DeviceBuffer::<u32>::uninitialized_on(&at.stream, len) }.map(drop)
+        unsafe { DeviceBuffer::<u32>::uninitialized(&at.stream, len) }.map(drop)
     }),
     ("PinnedBuffer::zeroed", |at, len| {
         PinnedBuffer::<u32>::zeroed(&at.context, len).map(drop)
     }),
-    ("DeviceBuffer::uninitialized_in", |at, len| {
+    ("DeviceBuffer::uninitialized", |at, len| {
         // SAFETY: nobody reads it.
-        unsafe { DeviceBuffer::<u32>::uninitialized_in(&at.pool.on(&at.stream), len) }.map(drop)
+        unsafe { DeviceBuffer::<u32>::uninitialized(&at.pool.on(&at.stream), len) }.map(drop)
     }),
     ("ManagedBuffer::zeroed", |at, len| {
         ManagedBuffer::<u32>::zeroed(&at.context, len).map(drop)
@@ -299,12 +299,12 @@ fn things_of_two_contexts_do_not_mix() -> Result<()> {
         wrong(seen, ["ManagedBuffer::as_slice", "the buffer", given]);
         let seen = managed.as_mut_slice(&two.context).map(drop);
         wrong(seen, ["ManagedBuffer::as_mut_slice", "the buffer", given]);
-        let taken = DeviceBuffer::<u8>::zeroed_in(&one.pool.on(far), 10).map(drop);
-        wrong(taken, ["DeviceBuffer::zeroed_in", "the pool", "the stream"]);
+        let taken = DeviceBuffer::<u8>::zeroed(&one.pool.on(far), 10).map(drop);
+        wrong(taken, ["DeviceBuffer::zeroed", "the pool", "the stream"]);
 
         for buffer in [
             DeviceBuffer::<u8>::zeroed(&one.context, 10)?,
-            DeviceBuffer::<u8>::zeroed_on(near, 10)?,
+            DeviceBuffer::<u8>::zeroed(near, 10)?,
         ] {
             let used = buffer.record_stream(far);
             wrong(
@@ -337,7 +337,7 @@ fn things_of_two_contexts_do_not_mix() -> Result<()> {
 fn errors_name_what_was_called() -> Result<()> {
     let _turn = turn();
     let (at, others) = (Places::new()?, Places::new()?);
-    let buffer = DeviceBuffer::<u8>::zeroed_on(&at.stream, 10)?;
+    let buffer = DeviceBuffer::<u8>::zeroed(&at.stream, 10)?;
     let mut boxed = DeviceBox::new(&at.context, &1_u32)?;
     let error = buffer.record_stream(&others.stream).unwrap_err();
     assert!(
@@ -398,7 +398,7 @@ fn labels_of_any_text_are_told_safely() -> Result<()> {
     ];
     let mut kept = Vec::new();
     for label in labels {
-        kept.push(DeviceBuffer::<u8>::zeroed(&context, 10)?.named(label));
+        kept.push(DeviceBuffer::<u8>::zeroed(&context, 10)?.with_label(label));
     }
     let snapshot = context.snapshot();
     json::check(&snapshot.to_json()).unwrap();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use cuguard::report::Report;
 
-use cuguard::{DeviceBuffer, Level, Result};
+use cuguard::{DeviceBuffer, Result, TrackingLevel};
 
 use crate::support::*;
 use cuguard::report::ReportSettings;
@@ -44,7 +44,10 @@ fn numbers_that_are_none_are_named() {
     assert_eq!(ReportSettings::text().depth(usize::MAX).wanted_depth(), 128);
     let text = ReportSettings::text;
     assert_eq!(text().sample(0), text().sample(1));
-    let words = "everything".parse::<Level>().unwrap_err().to_string();
+    let words = "everything"
+        .parse::<TrackingLevel>()
+        .unwrap_err()
+        .to_string();
     assert!(
         words.contains("\"everything\"") && words.contains("counts, sites, stacks"),
         "{words}"
@@ -121,8 +124,8 @@ fn suppressions_of_any_bytes_are_taken() -> Result<()> {
     let _turn = turn();
     let folder = Folder::new("suppressions");
     let context = context()?;
-    let _one = DeviceBuffer::<u8>::zeroed(&context, 10)?.named("expected");
-    let _two = DeviceBuffer::<u8>::zeroed(&context, 20)?.named("surprising");
+    let _one = DeviceBuffer::<u8>::zeroed(&context, 10)?.with_label("expected");
+    let _two = DeviceBuffer::<u8>::zeroed(&context, 20)?.with_label("surprising");
     let report = |bytes: &[u8]| {
         let file = folder.file("patterns", bytes);
         let settings = ReportSettings::text().suppress_file(file).unwrap();
@@ -170,7 +173,7 @@ fn leak() {
     std::mem::forget(
         DeviceBuffer::<u8>::zeroed(&context, 10)
             .unwrap()
-            .named("left behind"),
+            .with_label("left behind"),
     );
 }
 

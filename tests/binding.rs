@@ -12,7 +12,8 @@ use cuguard::report::Report;
 use crate::support::gate::Gate;
 use crate::support::*;
 use cuguard::{
-    Context, DeviceBuffer, Error, Kind, ManagedBuffer, PinnedBuffer, RegisteredVec, Result, Stream,
+    Context, DeviceBuffer, Error, ManagedBuffer, PinnedBuffer, RegisteredVec, ResourceKind, Result,
+    Stream,
 };
 
 const LEN: usize = 10_000;
@@ -23,7 +24,7 @@ fn from_raw_on_keeps_the_record_and_frees_on_the_stream() -> Result<()> {
     let context = context()?;
     let before = in_hand(&context)?;
     let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
-    let mut buffer = DeviceBuffer::<u32>::zeroed_on(&home, LEN)?.named("travels");
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&home, LEN)?.with_label("travels");
     let line = line!() - 1;
     buffer.copy_from_slice(&[7; LEN])?;
     let address = buffer.into_raw();
@@ -31,9 +32,9 @@ fn from_raw_on_keeps_the_record_and_frees_on_the_stream() -> Result<()> {
     let [group] = &snapshot.escaped[..] else {
         panic!("{}", snapshot.display());
     };
-    assert_eq!(group.kind, Kind::StreamOrdered);
+    assert_eq!(group.kind, ResourceKind::StreamOrdered);
     assert_eq!(group.streams, [home.as_raw().0 as u64]);
-    let totals = context.totals(Kind::StreamOrdered);
+    let totals = context.totals(ResourceKind::StreamOrdered);
 
     // SAFETY: given away above; the copy was waited for, so any stream knows of it.
     let buffer = unsafe { DeviceBuffer::<u32>::from_raw_on(&other, address, LEN) };
@@ -42,7 +43,7 @@ fn from_raw_on_keeps_the_record_and_frees_on_the_stream() -> Result<()> {
     let back: Vec<_> = snapshot
         .live
         .iter()
-        .filter(|group| group.kind == Kind::StreamOrdered)
+        .filter(|group| group.kind == ResourceKind::StreamOrdered)
         .collect();
     let [group] = back[..] else {
         panic!("{}", snapshot.display());
@@ -51,7 +52,7 @@ fn from_raw_on_keeps_the_record_and_frees_on_the_stream() -> Result<()> {
     let site = group.origin.site.unwrap();
     assert_eq!((site.line, group.type_name), (line, "u32"));
     // Nothing was made anew.
-    assert_eq!(context.totals(Kind::StreamOrdered), totals);
+    assert_eq!(context.totals(ResourceKind::StreamOrdered), totals);
     assert_eq!(buffer.to_vec()?, [7; LEN]);
 
     // Freed in the order of the stream that it was taken back on.
@@ -59,7 +60,7 @@ fn from_raw_on_keeps_the_record_and_frees_on_the_stream() -> Result<()> {
     drop(buffer);
     assert!(home.is_idle()? && !other.is_idle()?);
     gate.open();
-    assert_eq!(context.totals(Kind::StreamOrdered).count, 0);
+    assert_eq!(context.totals(ResourceKind::StreamOrdered).count, 0);
     drop((home, other));
     context.synchronize()?;
     before.all_freed();
@@ -84,7 +85,7 @@ fn from_raw_on_adopts_what_other_code_allocated() -> Result<()> {
     // SAFETY: allocated above; any bytes are values, once they are written.
     let mut buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, address, LEN) };
     assert_eq!(
-        context.totals(Kind::StreamOrdered).bytes,
+        context.totals(ResourceKind::StreamOrdered).bytes,
         LEN as u64,
         "it is in the registry from now on"
     );
@@ -261,17 +262,17 @@ fn memory_of_a_pool_that_is_given_away_keeps_the_pool() -> Result<()> {
         let context = context()?;
         let before = in_hand(&context)?;
         let stream = Stream::new(&context)?;
-        let pool = cuguard::MemoryPool::new(&context)?;
-        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+        let pool = cuguard::DriverPool::new(&context)?;
+        let buffer = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?;
         drop(pool);
         let address = buffer.into_raw();
-        assert_eq!(context.totals(Kind::MemoryPool).count, 1);
+        assert_eq!(context.totals(ResourceKind::MemoryPool).count, 1);
         // SAFETY: the address and length of a buffer of this stream, given away above.
         let buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, address, 1000) };
         assert_eq!(buffer.to_vec()?, [0; 1000]);
-        assert_eq!(context.totals(Kind::MemoryPool).count, 1);
+        assert_eq!(context.totals(ResourceKind::MemoryPool).count, 1);
         drop(buffer);
-        assert_eq!(context.totals(Kind::MemoryPool).count, 0);
+        assert_eq!(context.totals(ResourceKind::MemoryPool).count, 0);
         drop(stream);
         context.synchronize()?;
         before.all_freed();

@@ -55,7 +55,7 @@ struct Blocking {
 
 impl Blocking {
     fn new(context: &Context) -> Result<Self> {
-        let buffer = DeviceBuffer::<u8>::zeroed(context, MIB)?.named("held by the callback");
+        let buffer = DeviceBuffer::<u8>::zeroed(context, MIB)?.with_label("held by the callback");
         let ((say, called), (go, wait)) = (channel(), channel());
         let (say, wait) = (Mutex::new(say), Mutex::new(wait));
         let callback = context.release_on_oom(move |_| {

@@ -99,7 +99,7 @@ fn copies_of_memory_whose_stream_is_captured_are_errors() -> Result<()> {
     let _turn = turn();
     let (context, other) = (Context::new(0)?, Context::builder().dedicated().build()?);
     let stream = Stream::new(&context)?;
-    let mut ordered = DeviceBuffer::from_slice_on(&stream, &[1_u64; 100])?;
+    let mut ordered = DeviceBuffer::from_slice(&stream, &[1_u64; 100])?;
     let mut plain = DeviceBuffer::<u64>::zeroed(&context, 100)?;
     let mut far = DeviceBuffer::<u64>::zeroed(&other, 100)?;
     for _ in 0..2 {

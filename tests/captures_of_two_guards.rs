@@ -28,7 +28,7 @@ fn a_guard_is_closed_while_another_captures() -> Result<()> {
     let (first, second) = (Context::new(0)?, Context::new(0)?);
     let stream = Stream::new(&second)?;
     let forgotten = DeviceBuffer::from_slice(&second, &[1_u8; 100])?;
-    let stream_ordered = DeviceBuffer::<u8>::zeroed_on(&stream, 100)?;
+    let stream_ordered = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
     std::mem::forget((forgotten, stream_ordered));
     capture(&first, || second.close())?;
     drop(stream);

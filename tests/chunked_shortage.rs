@@ -19,7 +19,7 @@ struct Cache {
 
 impl Cache {
     fn new(context: &Context, bytes: usize) -> Result<Self> {
-        let buffer = DeviceBuffer::zeroed(context, bytes)?.named("cache");
+        let buffer = DeviceBuffer::zeroed(context, bytes)?.with_label("cache");
         let held = Arc::new(Mutex::new(Some(buffer)));
         let calls = Arc::new(AtomicUsize::new(0));
         let callback = context.release_on_oom({
@@ -156,7 +156,7 @@ fn the_error_in_the_end_has_a_report() -> Result<()> {
     let _turn = turn();
     let context = limited(8 * MIB)?;
     let cache = Cache::new(&context, MIB)?;
-    let kept = DeviceBuffer::<u8>::zeroed(&context, 7 * MIB)?.named("kept");
+    let kept = DeviceBuffer::<u8>::zeroed(&context, 7 * MIB)?.with_label("kept");
     let mut values = vec![0_u8; 32 * MIB];
     let result = Chunked::new(&context)
         .piece_bytes(16 * MIB)

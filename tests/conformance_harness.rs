@@ -25,7 +25,6 @@ mod cases {
     }
 }
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -237,24 +236,10 @@ fn installed(name: &str, source: &str) -> Option<PathBuf> {
     let own = format!("cuguard-conformance-{}-{name}", std::process::id());
     let folder = std::env::temp_dir().join(own);
     std::fs::create_dir_all(&folder).expect("the folder can be made");
-    let code = folder.join("driver.c");
-    std::fs::write(&code, source).expect("a file can be written");
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let output = Command::new(&compiler)
-        .args(["-shared", "-fPIC", "-w", "-o"])
-        .args([&folder.join("libcuda.so.1"), &code])
-        .output();
-    match output {
-        Ok(output) => {
-            let errors = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{errors}");
-            Some(folder)
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let _ = std::fs::remove_dir_all(&folder);
-            cuguard_testing::not_run(cuguard_testing::Requirement::CCompiler, "");
-            None
-        }
-        Err(error) => panic!("cannot run {}: {error}", compiler.display()),
+    let options = ["-shared", "-fPIC", "-w"];
+    if cuguard_testing::compile(&folder.join("libcuda.so.1"), source, options).is_some() {
+        return Some(folder);
     }
+    let _ = std::fs::remove_dir_all(&folder);
+    None
 }

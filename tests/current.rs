@@ -12,8 +12,8 @@ use crate::support::*;
 use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer,
-    RegisteredVec, Result, Stream,
+    Context, DeviceBox, DeviceBuffer, DriverPool, Event, ManagedBuffer, PinnedBuffer,
+    RegisteredVec, ResourceKind, Result, Stream,
 };
 
 const MIB: usize = 1 << 20;
@@ -65,7 +65,7 @@ fn on_each_sort_of_thread(other: &Context, body: impl Fn(&str) + Sync) {
 /// Makes a thing on each sort of thread, uses it there, and drops it there; and one more that was
 /// made on this thread. What is current is looked at after each step.
 fn everywhere<T: Send>(
-    kind: Kind,
+    kind: ResourceKind,
     make: impl Fn(&Context) -> Result<T> + Sync,
     mut used: impl FnMut(&mut T, &Context) -> Result<()> + Clone + Send + Sync,
 ) -> Result<()> {
@@ -111,7 +111,7 @@ fn everywhere<T: Send>(
 #[test]
 fn device_memory_leaves_what_is_current() -> Result<()> {
     everywhere(
-        Kind::Device,
+        ResourceKind::Device,
         |context| DeviceBuffer::from_slice(context, &vec![7_u8; 32 * MIB]),
         |buffer, _| {
             buffer.copy_from_slice(&vec![8; 32 * MIB])?;
@@ -120,7 +120,7 @@ fn device_memory_leaves_what_is_current() -> Result<()> {
         },
     )?;
     everywhere(
-        Kind::Device,
+        ResourceKind::Device,
         |context| DeviceBox::new(context, &1_u64),
         |one, _| {
             one.set(&2)?;
@@ -133,7 +133,7 @@ fn device_memory_leaves_what_is_current() -> Result<()> {
 #[test]
 fn pinned_memory_leaves_what_is_current() -> Result<()> {
     everywhere(
-        Kind::Pinned,
+        ResourceKind::Pinned,
         |context| PinnedBuffer::<u8>::zeroed(context, 4096),
         |buffer, _| {
             buffer[0] = 1;
@@ -145,7 +145,7 @@ fn pinned_memory_leaves_what_is_current() -> Result<()> {
 #[test]
 fn registered_memory_leaves_what_is_current() -> Result<()> {
     everywhere(
-        Kind::Registered,
+        ResourceKind::Registered,
         |context| RegisteredVec::new(context, vec![7_u8; 4096]),
         |buffer, _| {
             buffer[0] = 1;
@@ -157,7 +157,7 @@ fn registered_memory_leaves_what_is_current() -> Result<()> {
 #[test]
 fn managed_memory_leaves_what_is_current() -> Result<()> {
     everywhere(
-        Kind::Managed,
+        ResourceKind::Managed,
         |context| ManagedBuffer::<u8>::zeroed(context, 32 * MIB),
         |buffer, context| {
             buffer.as_mut_slice(context)?[0] = 1;
@@ -169,7 +169,7 @@ fn managed_memory_leaves_what_is_current() -> Result<()> {
 
 #[test]
 fn streams_leave_what_is_current() -> Result<()> {
-    everywhere(Kind::Stream, Stream::new, |stream, context| {
+    everywhere(ResourceKind::Stream, Stream::new, |stream, context| {
         let mut buffer = DeviceBuffer::<u8>::zeroed(context, 100)?;
         stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 7))?;
         assert_eq!(buffer.to_vec()?, [7; 100]);
@@ -180,7 +180,7 @@ fn streams_leave_what_is_current() -> Result<()> {
 
 #[test]
 fn events_leave_what_is_current() -> Result<()> {
-    everywhere(Kind::Event, Event::new, |event, context| {
+    everywhere(ResourceKind::Event, Event::new, |event, context| {
         let stream = Stream::new(context)?;
         event.record(&stream)?;
         event.synchronize()?;
@@ -191,7 +191,7 @@ fn events_leave_what_is_current() -> Result<()> {
 
 #[test]
 fn memory_pools_leave_what_is_current() -> Result<()> {
-    everywhere(Kind::MemoryPool, MemoryPool::new, |pool, _| {
+    everywhere(ResourceKind::MemoryPool, DriverPool::new, |pool, _| {
         pool.set_release_threshold(0)?;
         assert_eq!(pool.used_bytes()?, 0);
         pool.trim_to(0)
@@ -206,7 +206,7 @@ fn stream_ordered_memory_leaves_what_is_current() -> Result<()> {
     let (context, other) = (context()?, Context::builder().dedicated().build()?);
     let stream = Stream::new(&context)?;
     let before = in_hand(&context)?;
-    let make = || DeviceBuffer::<u8>::zeroed_on(&stream, 32 * MIB);
+    let make = || DeviceBuffer::<u8>::zeroed(&stream, 32 * MIB);
     let brought = std::sync::Mutex::new(vec![make()?, make()?, make()?]);
     on_each_sort_of_thread(&other, |sort| {
         let here = current();
@@ -223,7 +223,7 @@ fn stream_ordered_memory_leaves_what_is_current() -> Result<()> {
             same("make and drop");
         }
     });
-    assert_eq!(context.totals(Kind::StreamOrdered).count, 0);
+    assert_eq!(context.totals(ResourceKind::StreamOrdered).count, 0);
     let snapshot = context.snapshot();
     assert!(snapshot.failed_frees.is_empty(), "{}", snapshot.display());
     stream.synchronize()?;
@@ -268,11 +268,11 @@ fn things_of_every_kind_are_freed_by_a_thread_that_did_not_make_them() -> Result
     let context = context()?;
     let before = in_hand(&context)?;
     let stream = Stream::new(&context)?;
-    let pool = MemoryPool::new(&context)?;
+    let pool = DriverPool::new(&context)?;
     let things = (
         DeviceBuffer::<u8>::zeroed(&context, 32 * MIB)?,
-        DeviceBuffer::<u8>::zeroed_on(&stream, 32 * MIB)?,
-        DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 32 * MIB)?,
+        DeviceBuffer::<u8>::zeroed(&stream, 32 * MIB)?,
+        DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 32 * MIB)?,
         PinnedBuffer::<u8>::zeroed(&context, 4096)?,
         RegisteredVec::new(&context, vec![0_u8; 4096])?,
         ManagedBuffer::<u8>::zeroed(&context, 32 * MIB)?,

@@ -14,7 +14,9 @@ use cuguard::context::ContextBuilder;
 use cuguard::driver::api;
 use cuguard::report::ReportSettings;
 use cuguard::snapshot::Group;
-use cuguard::{Context, DeviceBuffer, Event, Kind, Level, MemoryPool, Result, Stream, sim};
+use cuguard::{
+    Context, DeviceBuffer, DriverPool, Event, ResourceKind, Result, Stream, TrackingLevel, sim,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -113,7 +115,7 @@ fn what_must_not_wait_does_not() -> Result<()> {
     event.record(&stream)?;
     other.wait_for(&event)?;
     other.order_after(&stream)?;
-    drop(DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?);
+    drop(DeviceBuffer::<u8>::zeroed(&stream, 1000)?);
     drop((event, other));
     go.send(()).unwrap();
     stream.synchronize()?;
@@ -130,7 +132,7 @@ fn dropped_while_a_close_waits_is_no_leak() -> Result<()> {
     let others = context()?;
     for builder in [
         Context::builder(),
-        Context::builder().level(Level::Counts),
+        Context::builder().level(TrackingLevel::Counts),
         Context::builder().free_leaks(false),
     ] {
         let before = in_hand(&others)?;
@@ -165,7 +167,7 @@ fn a_close_beside_a_slow_teardown_loses_nothing() -> Result<()> {
     let others = context()?;
     for builder in [
         Context::builder(),
-        Context::builder().level(Level::Counts),
+        Context::builder().level(TrackingLevel::Counts),
         Context::builder().free_leaks(false),
     ] {
         let stream = Stream::new(&others)?;
@@ -213,7 +215,7 @@ fn an_allocation_beside_a_slow_teardown() -> Result<()> {
             }
             // An allocation that does not wait itself frees it before it fails.
             go.send(()).unwrap();
-            DeviceBuffer::<u8>::zeroed_on(&ordered, 64 * MIB)
+            DeviceBuffer::<u8>::zeroed(&ordered, 64 * MIB)
         });
         drop(again?);
         ordered.synchronize()?;
@@ -257,7 +259,7 @@ fn an_exit_beside_a_slow_teardown_reports_no_leak() {
         let stream: &'static Stream = Box::leak(Box::new(Stream::new(others).unwrap()));
         let context = Context::builder().dedicated().build().unwrap();
         let work = Stream::new(&context).unwrap();
-        let buffer = DeviceBuffer::<u8>::zeroed_on(&work, MIB).unwrap();
+        let buffer = DeviceBuffer::<u8>::zeroed(&work, MIB).unwrap();
         let go = slow_teardown(others, stream, (buffer, work, context)).unwrap();
         thread::spawn(|| others.memory().unwrap());
         thread::sleep(A_WHILE);
@@ -279,8 +281,8 @@ fn a_pool_that_stays_for_released_memory_is_no_leak() -> Result<()> {
     for close in [true, false] {
         let (context, file) = reported("pool", Context::builder())?;
         let stream = Stream::new(&context)?;
-        let pool = MemoryPool::new(&context)?;
-        let address = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), MIB)?.into_raw();
+        let pool = DriverPool::new(&context)?;
+        let address = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), MIB)?.into_raw();
         drop((pool, stream));
         match close {
             true => context.close()?,
@@ -302,9 +304,9 @@ fn a_pool_that_stays_for_released_memory_is_no_leak() -> Result<()> {
 fn what_a_deferred_buffer_keeps_is_no_leak() -> Result<()> {
     let _turn = turn();
     let context = context()?;
-    let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
+    let (stream, pool) = (Stream::new(&context)?, DriverPool::new(&context)?);
     let others = Stream::new(&context)?;
-    let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+    let buffer = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?;
     let (say, dropped) = channel();
     host(&others, &context, move || {
         drop(buffer);
@@ -314,8 +316,16 @@ fn what_a_deferred_buffer_keeps_is_no_leak() -> Result<()> {
     drop((stream, pool));
     let snapshot = context.snapshot();
     let kinds = |groups: &[Group]| -> Vec<_> { groups.iter().map(|group| group.kind).collect() };
-    assert_eq!(kinds(&snapshot.live), [Kind::Stream], "of this test");
-    let deferred = [Kind::StreamOrdered, Kind::Stream, Kind::MemoryPool];
+    assert_eq!(
+        kinds(&snapshot.live),
+        [ResourceKind::Stream],
+        "of this test"
+    );
+    let deferred = [
+        ResourceKind::StreamOrdered,
+        ResourceKind::Stream,
+        ResourceKind::MemoryPool,
+    ];
     assert_eq!(kinds(&snapshot.deferred), deferred);
     drop(others);
     context.synchronize()?;

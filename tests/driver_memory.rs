@@ -9,8 +9,8 @@ use cuguard::driver::sys::mem_range_attribute;
 use cuguard::memory::{ManagedAdvice, MemoryLocation, WriteCombinedBuffer};
 use cuguard::scope::DeviceMut;
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Error, Kind, ManagedBuffer, MemoryPool, Pool, Result, Scope,
-    Stream, assert_no_leaks,
+    Context, DeviceBox, DeviceBuffer, DriverPool, Error, ManagedBuffer, Pool, ResourceKind, Result,
+    Scope, Stream, assert_no_leaks,
 };
 
 const LEN: usize = 5000;
@@ -120,9 +120,11 @@ fn write_combined_memory_is_uploaded_and_freed() -> Result<()> {
     let before = in_hand(&context)?;
     {
         let stream = Stream::new(&context)?;
-        let mut staging = WriteCombinedBuffer::<u32>::zeroed(&context, LEN)?.named("staging");
+        let mut staging = WriteCombinedBuffer::<u32>::zeroed(&context, LEN)?.with_label("staging");
         let live = &context.snapshot().live;
-        let group = live.iter().find(|group| group.kind == Kind::WriteCombined);
+        let group = live
+            .iter()
+            .find(|group| group.kind == ResourceKind::WriteCombined);
         let group = group.expect("it is recorded");
         assert_eq!(group.amount.bytes, 4 * LEN as u64);
         assert_eq!(group.label.as_deref(), Some("staging"));
@@ -253,15 +255,15 @@ fn device_memory_is_aligned_for_its_type_or_refused() -> Result<()> {
     let mut refusals = Refusals::default();
     {
         let stream = Stream::new(&context)?;
-        let (pool, driver_pool) = (Pool::new(&context)?, MemoryPool::new(&context)?);
+        let (pool, driver_pool) = (Pool::new(&context)?, DriverPool::new(&context)?);
         let source = driver_pool.on(&stream);
         let values = vec![Wide([7; 65536]); WIDE];
         // SAFETY: never read.
         let uninitialized = || unsafe { DeviceBuffer::uninitialized(&context, WIDE) };
         // SAFETY: never read.
-        let uninitialized_on = || unsafe { DeviceBuffer::uninitialized_on(&stream, WIDE) };
+        let uninitialized_on = || unsafe { DeviceBuffer::uninitialized(&stream, WIDE) };
         // SAFETY: never read.
-        let uninitialized_in = || unsafe { DeviceBuffer::uninitialized_in(&pool, WIDE) };
+        let uninitialized_in = || unsafe { DeviceBuffer::uninitialized(&pool, WIDE) };
         let constructors: [Constructor<'_>; 13] = [
             ("DeviceBuffer::from_slice", &|| {
                 DeviceBuffer::from_slice(&context, &values)
@@ -273,23 +275,23 @@ fn device_memory_is_aligned_for_its_type_or_refused() -> Result<()> {
             ("DeviceBox::new", &|| {
                 Ok(DeviceBox::new(&context, &values[0])?.into_buffer())
             }),
-            ("DeviceBuffer::from_slice_on", &|| {
-                DeviceBuffer::from_slice_on(&stream, &values)
+            ("DeviceBuffer::from_slice", &|| {
+                DeviceBuffer::from_slice(&stream, &values)
             }),
-            ("DeviceBuffer::zeroed_on", &|| {
-                DeviceBuffer::zeroed_on(&stream, WIDE)
+            ("DeviceBuffer::zeroed", &|| {
+                DeviceBuffer::zeroed(&stream, WIDE)
             }),
-            ("DeviceBuffer::uninitialized_on", &uninitialized_on),
-            ("DeviceBuffer::from_slice_in", &|| {
-                DeviceBuffer::from_slice_in(&source, &values)
+            ("DeviceBuffer::uninitialized", &uninitialized_on),
+            ("DeviceBuffer::from_slice", &|| {
+                DeviceBuffer::from_slice(&source, &values)
             }),
-            ("DeviceBuffer::zeroed_in", &|| {
-                DeviceBuffer::zeroed_in(&source, WIDE)
+            ("DeviceBuffer::zeroed", &|| {
+                DeviceBuffer::zeroed(&source, WIDE)
             }),
-            ("DeviceBuffer::zeroed_in", &|| {
-                DeviceBuffer::zeroed_in(&pool, WIDE)
+            ("DeviceBuffer::zeroed", &|| {
+                DeviceBuffer::zeroed(&pool, WIDE)
             }),
-            ("DeviceBuffer::uninitialized_in", &uninitialized_in),
+            ("DeviceBuffer::uninitialized", &uninitialized_in),
             ("DeviceBuffer::zeroed", &|| {
                 DeviceBuffer::zeroed(&pooled, WIDE)
             }),
@@ -302,9 +304,9 @@ fn device_memory_is_aligned_for_its_type_or_refused() -> Result<()> {
             for (what, allocate) in constructors {
                 kept.push(DeviceBuffer::<u8>::zeroed(&context, BETWEEN)?);
                 kept.push(DeviceBuffer::<u8>::zeroed(&pooled, BETWEEN)?);
-                kept.push(DeviceBuffer::<u8>::zeroed_on(&stream, BETWEEN)?);
-                kept.push(DeviceBuffer::<u8>::zeroed_in(&source, BETWEEN)?);
-                kept.push(DeviceBuffer::<u8>::zeroed_in(&pool, BETWEEN)?);
+                kept.push(DeviceBuffer::<u8>::zeroed(&stream, BETWEEN)?);
+                kept.push(DeviceBuffer::<u8>::zeroed(&source, BETWEEN)?);
+                kept.push(DeviceBuffer::<u8>::zeroed(&pool, BETWEEN)?);
                 let live = (context.live_count(), pooled.live_count());
                 let allocated = allocate();
                 refusals.check(

@@ -7,7 +7,7 @@ use crate::support::gate::Gate;
 use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
-use cuguard::{Context, Error, Event, Kind, Result, Stream};
+use cuguard::{Context, Error, Event, ResourceKind, Result, Stream};
 
 #[test]
 fn an_event_happens_when_its_stream_gets_there() -> Result<()> {
@@ -123,11 +123,11 @@ fn an_event_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
     Event::new(&context)?.close()?;
     assert_eq!(context.live_count(), 0);
     before.all_freed();
-    mem::forget(Event::new(&context)?.named("lost"));
+    mem::forget(Event::new(&context)?.with_label("lost"));
     let leak = &context.snapshot().live[0];
     assert_eq!(
         (leak.kind, leak.label.as_deref()),
-        (Kind::Event, Some("lost"))
+        (ResourceKind::Event, Some("lost"))
     );
     assert!(leak.origin.site.unwrap().file.ends_with("tests/events.rs"));
     other.close()?;

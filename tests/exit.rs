@@ -33,7 +33,7 @@ impl Held {
     fn new() -> Result<Self> {
         let context = context()?;
         let stream = Stream::new(&context)?;
-        let buffer = DeviceBuffer::zeroed_on(&stream, LEN)?.named("held");
+        let buffer = DeviceBuffer::zeroed(&stream, LEN)?.with_label("held");
         let event = Event::new(&context)?;
         stream.synchronize()?;
         Gate::on(&context, &stream);
@@ -151,7 +151,7 @@ fn while_threads_allocate_and_free() {
                 let context = context().unwrap();
                 loop {
                     let stream = Stream::new(&context);
-                    let buffer = stream.and_then(|s| DeviceBuffer::<u8>::zeroed_on(&s, LEN));
+                    let buffer = stream.and_then(|s| DeviceBuffer::<u8>::zeroed(&s, LEN));
                     drop((buffer, DeviceBuffer::from_slice(&context, &[1; LEN])));
                 }
             });

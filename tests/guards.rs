@@ -8,8 +8,8 @@ use std::rc::Rc;
 use std::sync::Mutex;
 
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Error, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer,
-    RegisteredVec, Result, Stream,
+    Context, DeviceBox, DeviceBuffer, DriverPool, Error, Event, ManagedBuffer, PinnedBuffer,
+    RegisteredVec, ResourceKind, Result, Stream,
 };
 
 use crate::support::*;
@@ -290,12 +290,12 @@ fn what_is_forgotten_is_reported_reclaimed_and_inert() -> Result<()> {
         buffer: make()?,
     });
     *node._next.borrow_mut() = Some(node.clone());
-    *KEPT.lock().unwrap() = Some(make()?.named("in a static"));
+    *KEPT.lock().unwrap() = Some(make()?.with_label("in a static"));
     mem::forget(Stream::new(&context)?);
     mem::forget(Event::new(&context)?);
     mem::forget(PinnedBuffer::<u8>::zeroed(&context, 4096)?);
 
-    assert_eq!(context.totals(Kind::Device).count, 5);
+    assert_eq!(context.totals(ResourceKind::Device).count, 5);
     assert_eq!(context.live_count(), 8);
     context.close()?;
     before.all_freed();
@@ -333,7 +333,7 @@ fn into_raw_and_from_raw_move_the_custody_and_keep_the_record() -> Result<()> {
     let context = context()?;
     let before = in_hand(&context)?;
     let numbers = vec![1; MIB];
-    let buffer = DeviceBuffer::from_slice(&context, &numbers)?.named("travels");
+    let buffer = DeviceBuffer::from_slice(&context, &numbers)?.with_label("travels");
     let address = buffer.into_raw();
     let snapshot = context.snapshot();
     assert_eq!(snapshot.escaped.len(), 1);
@@ -376,9 +376,9 @@ fn nothing_takes_no_memory_and_works_everywhere() -> Result<()> {
     assert_eq!(empty.to_vec()?, [0_u32; 0]);
     let units = DeviceBuffer::from_slice(&context, &[(), (), ()])?;
     assert_eq!(units.to_vec()?.len(), 3);
-    assert!(DeviceBuffer::<u8>::zeroed_on(&stream, 0)?.is_empty());
-    let pool = MemoryPool::new(&context)?;
-    let in_pool = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 0)?;
+    assert!(DeviceBuffer::<u8>::zeroed(&stream, 0)?.is_empty());
+    let pool = DriverPool::new(&context)?;
+    let in_pool = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 0)?;
     assert_eq!((in_pool.to_vec()?, pool.used_bytes()?), (vec![], 0));
     drop((in_pool, pool));
     assert!(PinnedBuffer::<u8>::zeroed(&context, 0)?.is_empty());
@@ -414,7 +414,7 @@ fn sizes_that_overflow_are_an_error() -> Result<()> {
             DeviceBuffer::<u64>::zeroed(&context, len).unwrap_err()
         ));
         assert!(overflow(
-            DeviceBuffer::<u64>::zeroed_on(&stream, len).unwrap_err()
+            DeviceBuffer::<u64>::zeroed(&stream, len).unwrap_err()
         ));
         assert!(overflow(
             PinnedBuffer::<u64>::zeroed(&context, len).unwrap_err()
@@ -438,7 +438,7 @@ fn a_stream_ordered_buffer_goes_with_its_stream_in_any_order() -> Result<()> {
     let turn = turn();
     let context = context()?;
     let stream = Stream::new(&context)?;
-    let mut buffer = DeviceBuffer::<u32>::zeroed_on(&stream, 1000)?;
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 1000)?;
     buffer.copy_from_slice(&[7; 1000])?;
     drop(stream);
     // The stream lives on for the buffer that is freed on it.
@@ -446,9 +446,9 @@ fn a_stream_ordered_buffer_goes_with_its_stream_in_any_order() -> Result<()> {
     drop(buffer);
     assert_eq!(context.live_count(), 0);
     context.synchronize()?;
-    let pool = MemoryPool::new(&context)?;
+    let pool = DriverPool::new(&context)?;
     let stream = Stream::new(&context)?;
-    let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+    let buffer = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?;
     drop(pool);
     assert_eq!(buffer.to_vec()?, [0; 1000]);
     mem::forget(buffer);

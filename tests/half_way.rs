@@ -14,7 +14,7 @@ use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, PinnedBuffer,
+    Context, DeviceBox, DeviceBuffer, DriverPool, Error, Event, ManagedBuffer, PinnedBuffer,
     RegisteredVec, Result, Stream,
 };
 
@@ -144,22 +144,27 @@ fn stream_ordered_memory() -> Result<()> {
     }
     let context = context()?;
     let stream = Stream::new(&context)?;
-    let pool = MemoryPool::new(&context)?;
+    let pool = DriverPool::new(&context)?;
     let on = ["cuMemAllocAsync", "cuMemsetD8Async"];
-    in_context("DeviceBuffer::zeroed_on", &context, &on, || {
-        DeviceBuffer::<u64>::zeroed_on(&stream, 1000)
+    in_context("DeviceBuffer::zeroed", &context, &on, || {
+        DeviceBuffer::<u64>::zeroed(&stream, 1000)
     });
     let within = ["cuMemAllocFromPoolAsync", "cuMemsetD8Async"];
-    in_context("DeviceBuffer::zeroed_in", &context, &within, || {
-        DeviceBuffer::<u64>::zeroed_in(&pool.on(&stream), 1000)
+    in_context("DeviceBuffer::zeroed", &context, &within, || {
+        DeviceBuffer::<u64>::zeroed(&pool.on(&stream), 1000)
     });
     assert_eq!(pool.used_bytes()?, 0);
-    in_context("uninitialized_on", &context, &["cuMemAllocAsync"], || {
-        // SAFETY: never read.
-        unsafe { DeviceBuffer::<u64>::uninitialized_on(&stream, 1000) }
-    });
-    in_context("MemoryPool::new", &context, &["cuMemPoolCreate"], || {
-        MemoryPool::new(&context)
+    in_context(
+        "DeviceBuffer::uninitialized",
+        &context,
+        &["cuMemAllocAsync"],
+        || {
+            // SAFETY: never read.
+            unsafe { DeviceBuffer::<u64>::uninitialized(&stream, 1000) }
+        },
+    );
+    in_context("DriverPool::new", &context, &["cuMemPoolCreate"], || {
+        DriverPool::new(&context)
     });
     drop((stream, pool));
     context.close()?;

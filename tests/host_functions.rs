@@ -11,8 +11,8 @@ use cuguard::driver::api;
 use cuguard::driver::sys::CUresult;
 use cuguard::report::ReportSettings;
 use cuguard::{
-    Context, DeviceBuffer, Error, Event, Level, ManagedBuffer, MemoryPool, PinnedBuffer,
-    RegisteredVec, Result, Stream, sim,
+    Context, DeviceBuffer, DriverPool, Error, Event, ManagedBuffer, PinnedBuffer, RegisteredVec,
+    Result, Stream, TrackingLevel, sim,
 };
 
 const MIB: usize = 1 << 20;
@@ -45,11 +45,11 @@ fn in_host_function(stream: &Stream, current: &Context, function: impl FnOnce() 
 
 /// One of each kind.
 fn resources(context: &Context, stream: &Stream) -> Result<impl Send + 'static> {
-    let pool = MemoryPool::new(context)?;
+    let pool = DriverPool::new(context)?;
     Ok((
         DeviceBuffer::<u8>::zeroed(context, 8 * MIB)?,
-        DeviceBuffer::<u8>::zeroed_on(stream, 8 * MIB)?,
-        DeviceBuffer::<u8>::zeroed_in(&pool.on(stream), 8 * MIB)?,
+        DeviceBuffer::<u8>::zeroed(stream, 8 * MIB)?,
+        DeviceBuffer::<u8>::zeroed(&pool.on(stream), 8 * MIB)?,
         pool,
         PinnedBuffer::<u8>::zeroed(context, MIB)?,
         RegisteredVec::new(context, vec![0_u8; MIB])?,
@@ -68,7 +68,7 @@ fn what_is_dropped_in_a_host_function_is_freed_at_the_next_call() -> Result<()> 
     for builder in [
         Context::builder(),
         Context::builder().dedicated(),
-        Context::builder().level(Level::Counts),
+        Context::builder().level(TrackingLevel::Counts),
         Context::builder().free_leaks(false),
     ] {
         // Keeps the primary context alive, so that nothing goes with it.
@@ -91,7 +91,7 @@ fn what_is_dropped_in_a_host_function_is_freed_at_the_next_call() -> Result<()> 
             .map(|group| group.amount.count)
             .sum();
         // The pool, too: the memory that is from it keeps it. Without a record that is not known.
-        let unknown = u64::from(snapshot.level == Level::Counts);
+        let unknown = u64::from(snapshot.level == TrackingLevel::Counts);
         assert_eq!(deferred, COUNT - unknown, "{}", snapshot.display());
         // Any operation is an opportunity, also in another context.
         others.memory()?;
@@ -210,7 +210,7 @@ fn closing_a_guard_in_a_host_function_fails_and_is_deferred() -> Result<()> {
     let stream = Stream::new(&context)?;
     let before = in_hand(&context)?;
     let buffer = DeviceBuffer::<u8>::zeroed(&context, 8 * MIB)?;
-    let ordered = DeviceBuffer::<u8>::zeroed_on(&stream, 8 * MIB)?;
+    let ordered = DeviceBuffer::<u8>::zeroed(&stream, 8 * MIB)?;
     let pinned = PinnedBuffer::<u8>::zeroed(&context, MIB)?;
     let registered = RegisteredVec::new(&context, vec![1_u8; MIB])?;
     stream.synchronize()?;

@@ -390,7 +390,7 @@ fn a_fork_while_another_thread_is_in_the_registry() {
                 // SAFETY: the child only does what is under test, and ends.
                 let child = unsafe { libc::fork() };
                 if child == 0 {
-                    drop((context.snapshot(), event.named("in the child")));
+                    drop((context.snapshot(), event.with_label("in the child")));
                     context.mark_oom_baseline();
                     let address = buffer.into_raw();
                     // SAFETY: the address was just released.

@@ -1,7 +1,7 @@
 //! A context that was closed before its guards were dropped.
 
 use crate::support::*;
-use cuguard::{Context, DeviceBuffer, Error, Level, Result};
+use cuguard::{Context, DeviceBuffer, Error, Result, TrackingLevel};
 
 /// One guard is enough for the line at exit.
 #[test]
@@ -27,7 +27,7 @@ fn a_closed_context_is_not_in_the_diagnosis_of_another() -> Result<()> {
     let _turn = turn();
     let closed = Context::builder()
         .dedicated()
-        .level(Level::Counts)
+        .level(TrackingLevel::Counts)
         .build()?;
     let late = DeviceBuffer::<u8>::zeroed(&closed, 1 << 20)?;
     let context = Context::builder().dedicated().build()?;

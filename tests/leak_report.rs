@@ -356,7 +356,7 @@ fn reports_of_many_threads_do_not_mix() {
                     for _ in 0..5 {
                         let context = cuguard::Context::new(0).unwrap();
                         let leak = cuguard::DeviceBuffer::<u8>::zeroed(&context, 1000).unwrap();
-                        std::mem::forget(leak.named("mixed"));
+                        std::mem::forget(leak.with_label("mixed"));
                     }
                 });
             }
@@ -377,7 +377,7 @@ fn reports_of_many_threads_do_not_mix() {
 #[test]
 fn a_leaked_pool_is_named_once() {
     let context = cuguard::Context::new(0).unwrap();
-    let _pool = cuguard::MemoryPool::new(&context).unwrap();
+    let _pool = cuguard::DriverPool::new(&context).unwrap();
     let text = context.snapshot().display().to_string();
     assert!(text.contains("\nlive 1 memory pool\n"), "{text}");
 }

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use cuguard::{Context, DeviceBuffer, Level, MemoryPool, Stream};
+use cuguard::{Context, DeviceBuffer, DriverPool, Stream, TrackingLevel};
 
 use crate::support::*;
 use cuguard::report::ReportSettings;
@@ -16,7 +16,7 @@ const HINT: &str = "; LEAK_REPORT=1 shows where";
 fn leak(label: &str) {
     let context = context().unwrap();
     let buffer = DeviceBuffer::<u8>::zeroed(&context, 1024).unwrap();
-    std::mem::forget(buffer.named(label));
+    std::mem::forget(buffer.with_label(label));
     context.close().unwrap();
 }
 
@@ -136,7 +136,7 @@ fn the_environment_wins_over_the_program() {
         let builder = match part.as_str() {
             "off" => Context::builder().report(ReportSettings::off()),
             "text" => Context::builder().report(ReportSettings::text()),
-            "level" => Context::builder().level(Level::Counts),
+            "level" => Context::builder().level(TrackingLevel::Counts),
             "free_leaks" => Context::builder().free_leaks(true),
             "exit code" => {
                 Context::builder().report(ReportSettings::json().exit_code(9).suppress("expected"))
@@ -149,7 +149,7 @@ fn the_environment_wins_over_the_program() {
         let free = observer.memory().unwrap().free;
         for label in ["a label", "expected"] {
             let buffer = DeviceBuffer::<u8>::zeroed(&context, 32 << 20).unwrap();
-            std::mem::forget(buffer.named(label));
+            std::mem::forget(buffer.with_label(label));
         }
         context.close().unwrap();
         let lost = free.saturating_sub(observer.memory().unwrap().free);
@@ -224,7 +224,7 @@ fn twenty_groups_are_shown() {
         let context = context().unwrap();
         for number in 0..groups.parse().unwrap() {
             let buffer = DeviceBuffer::<u8>::zeroed(&context, 1).unwrap();
-            std::mem::forget(buffer.named(&format!("number {number}")));
+            std::mem::forget(buffer.with_label(&format!("number {number}")));
         }
         return;
     }
@@ -381,8 +381,8 @@ fn what_a_leak_keeps_is_listed_under_it() {
     if let Some(part) = part() {
         let context = context().unwrap();
         let stream = Stream::new(&context).unwrap();
-        let pool = MemoryPool::new(&context).unwrap();
-        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1024).unwrap();
+        let pool = DriverPool::new(&context).unwrap();
+        let buffer = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1024).unwrap();
         std::mem::forget(buffer);
         if part == "forgotten" {
             std::mem::forget((stream, pool));
@@ -424,7 +424,7 @@ fn a_failed_check_shows_what_the_code_leaked() {
     };
     let _kept = DeviceBuffer::<u8>::zeroed(&context, 3000)
         .unwrap()
-        .named("kept");
+        .with_label("kept");
     let text = message(&|| cuguard::assert_no_leaks!(context));
     assert!(!text.contains("checkpoint"), "{text}");
     assert!(
@@ -434,12 +434,12 @@ fn a_failed_check_shows_what_the_code_leaked() {
 
     let escaped = DeviceBuffer::<u8>::zeroed(&context, 50)
         .unwrap()
-        .named("escaped");
+        .with_label("escaped");
     let escaped = escaped.into_raw();
     let text = message(&|| {
         cuguard::assert_no_leaks!(context, {
             let buffer = DeviceBuffer::<u16>::zeroed(&context, 10).unwrap();
-            std::mem::forget(buffer.named("new"));
+            std::mem::forget(buffer.with_label("new"));
         });
     });
     assert!(

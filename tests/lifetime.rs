@@ -14,8 +14,8 @@ use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
 use cuguard::report::ReportSettings;
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Error, Event, Level, ManagedBuffer, MemoryPool, PinnedBuffer,
-    Pool, RegisteredVec, Result, Stream, sim,
+    Context, DeviceBox, DeviceBuffer, DriverPool, Error, Event, ManagedBuffer, PinnedBuffer, Pool,
+    RegisteredVec, Result, Stream, TrackingLevel, sim,
 };
 
 const MIB: usize = 1 << 20;
@@ -27,7 +27,7 @@ struct App {
     weights: DeviceBuffer<f32>,
     scratch: DeviceBuffer<u8>,
     pooled: DeviceBuffer<u8>,
-    pool: MemoryPool,
+    pool: DriverPool,
     staging: PinnedBuffer<u8>,
     registered: RegisteredVec<u8>,
     managed: ManagedBuffer<u32>,
@@ -40,11 +40,11 @@ impl App {
     fn new(builder: ContextBuilder) -> Result<Self> {
         let context = builder.build()?;
         let stream = Stream::new(&context)?;
-        let pool = MemoryPool::new(&context)?;
+        let pool = DriverPool::new(&context)?;
         Ok(Self {
             weights: DeviceBuffer::from_slice(&context, &[1.5; 1000])?,
-            scratch: DeviceBuffer::zeroed_on(&stream, 4 * MIB)?,
-            pooled: DeviceBuffer::zeroed_in(&pool.on(&stream), 4 * MIB)?,
+            scratch: DeviceBuffer::zeroed(&stream, 4 * MIB)?,
+            pooled: DeviceBuffer::zeroed(&pool.on(&stream), 4 * MIB)?,
             staging: PinnedBuffer::zeroed(&context, MIB)?,
             registered: RegisteredVec::new(&context, vec![7; MIB])?,
             managed: ManagedBuffer::from_slice(&context, &[1, 2, 3])?,
@@ -94,7 +94,11 @@ fn a_struct_with_its_context_first_leaks_nothing() -> Result<()> {
     let turn = turn();
     // Somebody else keeps the primary context alive, which would hide nothing that was lost.
     let others = context()?;
-    let levels = [Level::Counts, Level::Sites, Level::Stacks];
+    let levels = [
+        TrackingLevel::Counts,
+        TrackingLevel::Sites,
+        TrackingLevel::Stacks,
+    ];
     for builder in levels
         .into_iter()
         .map(|level| Context::builder().level(level))
@@ -104,7 +108,7 @@ fn a_struct_with_its_context_first_leaks_nothing() -> Result<()> {
             Context::builder()
                 .dedicated()
                 .free_leaks(false)
-                .level(Level::Counts),
+                .level(TrackingLevel::Counts),
         ])
     {
         let before = in_hand(&others)?;
@@ -163,7 +167,7 @@ fn everything_works_after_the_context_was_dropped() -> Result<()> {
     assert_eq!(app.counter.get()?, 42);
     assert_eq!(app.empty.to_vec()?, [0_u8; 0]);
     // Allocates too, as its stream keeps the context open.
-    let more = DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?;
+    let more = DeviceBuffer::<u8>::zeroed(&stream, 1000)?;
     assert_eq!(more.to_vec()?, [0; 1000]);
     assert_eq!(app.registered.into_vec()?, vec![7; MIB]);
     assert!(app.pool.used_bytes()? > 0);
@@ -219,7 +223,7 @@ fn the_last_resource_may_be_closed_or_dropped_by_a_panic() -> Result<()> {
     turn.all_came_back();
 
     let context = support::context()?;
-    let pool = MemoryPool::new(&context)?;
+    let pool = DriverPool::new(&context)?;
     drop(context);
     pool.close()?;
     turn.all_came_back();
@@ -276,8 +280,8 @@ fn released_memory_does_not_keep_a_context_open() -> Result<()> {
     let before = contexts();
     let context = Context::builder().dedicated().build()?;
     let stream = Stream::new(&context)?;
-    let pool = MemoryPool::new(&context)?;
-    let address = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), MIB)?.into_raw();
+    let pool = DriverPool::new(&context)?;
+    let address = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), MIB)?.into_raw();
     drop((context, pool, stream));
     assert_eq!(contexts(), before);
     let bound = others.make_current()?;
@@ -407,21 +411,21 @@ fn an_empty_buffer_keeps_its_context_alone() -> Result<()> {
     let turn = turn();
     let context = Context::builder().dedicated().build()?;
     let stream = Stream::new(&context)?;
-    let (pool, driver_pool) = (Pool::new(&context)?, MemoryPool::new(&context)?);
+    let (pool, driver_pool) = (Pool::new(&context)?, DriverPool::new(&context)?);
     let source = driver_pool.on(&stream);
-    let first = DeviceBuffer::<u8>::zeroed_on(&stream, 0)?;
+    let first = DeviceBuffer::<u8>::zeroed(&stream, 0)?;
     let empty = [
         first.try_clone()?,
         first,
-        DeviceBuffer::from_slice_on(&stream, &[])?,
-        DeviceBuffer::zeroed_in(&source, 0)?,
-        DeviceBuffer::from_slice_in(&source, &[])?,
-        DeviceBuffer::zeroed_in(&pool, 0)?,
-        DeviceBuffer::zeroed_in(&pool.on(&stream), 0)?,
+        DeviceBuffer::from_slice(&stream, &[])?,
+        DeviceBuffer::zeroed(&source, 0)?,
+        DeviceBuffer::from_slice(&source, &[])?,
+        DeviceBuffer::zeroed(&pool, 0)?,
+        DeviceBuffer::zeroed(&pool.on(&stream), 0)?,
         // SAFETY: no memory.
         unsafe { DeviceBuffer::from_raw_on(&stream, 0, 0) },
     ];
-    let sizeless = DeviceBuffer::<[u8; 0]>::from_slice_on(&stream, &[[]; 5])?;
+    let sizeless = DeviceBuffer::<[u8; 0]>::from_slice(&stream, &[[]; 5])?;
     drop((stream, pool, driver_pool));
     let snapshot = context.snapshot();
     assert!(snapshot.is_clean(), "{:?}", snapshot.live);

@@ -5,7 +5,9 @@ use crate::support::room::*;
 use crate::support::*;
 use cuguard::oom::{Cause, OomPolicy, OutOfMemory, Processes};
 use cuguard::sim::{self, OtherProcess};
-use cuguard::{Context, DeviceBuffer, Error, Kind, Level, MemoryPool, Pool, Result, Stream};
+use cuguard::{
+    Context, DeviceBuffer, DriverPool, Error, Pool, ResourceKind, Result, Stream, TrackingLevel,
+};
 
 fn names(why: &OutOfMemory) -> Vec<&'static str> {
     why.causes().iter().map(Cause::name).collect()
@@ -27,7 +29,7 @@ fn more_than_the_device_has() -> Result<()> {
     assert_eq!(why.causes(), [cause]);
     assert_eq!(why.request.bytes, Some(total + 1));
     assert_eq!(why.request.operation, "DeviceBuffer::uninitialized");
-    assert_eq!(why.request.kind, Some(Kind::Device));
+    assert_eq!(why.request.kind, Some(ResourceKind::Device));
     let site = why.request.site.expect("a line");
     assert!(site.file.ends_with("oom.rs"), "{site}");
     let text = why.to_text();
@@ -55,7 +57,7 @@ fn the_programs_own_data_with_the_line_that_grows() -> Result<()> {
         return Ok(());
     }
     let context = context()?;
-    let weights = take(&context, GIB)?.named("weights");
+    let weights = take(&context, GIB)?.with_label("weights");
     let mut kept = Vec::new();
     let why = loop {
         match take(&context, 128 * MIB) {
@@ -186,10 +188,10 @@ fn a_pool_that_keeps_what_it_does_not_use() -> Result<()> {
     }
     let context = context()?;
     let stream = Stream::new(&context)?;
-    let pool = MemoryPool::new(&context)?.named("frames");
+    let pool = DriverPool::new(&context)?.with_label("frames");
     let data = leave(&context, 512 * MIB)?;
     let mut blocks = Vec::new();
-    while let Ok(block) = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3 * MIB) {
+    while let Ok(block) = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 3 * MIB) {
         blocks.push(block);
     }
     let mut index = 0;
@@ -343,7 +345,7 @@ fn counts_alone_give_totals_alone() -> Result<()> {
     if !simulated("counts_alone_give_totals_alone") {
         return Ok(());
     }
-    let context = Context::builder().level(Level::Counts).build()?;
+    let context = Context::builder().level(TrackingLevel::Counts).build()?;
     let data = leave(&context, 64 * MIB)?;
     let why = why(take(&context, GIB));
     assert!(why.call_sites.is_empty() && why.pages.is_none());
@@ -436,7 +438,7 @@ fn memory_that_is_freed_meanwhile() -> Result<()> {
         ("cuMemAllocAsync", |_, stream, _| take_on(stream, GIB)),
         // SAFETY: nobody reads it.
         ("cuMemCreate", |_, _, pool| unsafe {
-            DeviceBuffer::uninitialized_in(pool, GIB)
+            DeviceBuffer::uninitialized(pool, GIB)
         }),
     ];
     for (function, allocate) in ways {

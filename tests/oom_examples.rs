@@ -120,7 +120,7 @@ fn leak() {
 fn hoarded_pool() {
     let text = output("oom_hoarded_pool");
     let asked = place("oom_hoarded_pool", "match DeviceBuffer::<u8>::zeroed");
-    let blocks = place("oom_hoarded_pool", "zeroed_on(&stream, BLOCK)");
+    let blocks = place("oom_hoarded_pool", "zeroed(&stream, BLOCK)");
     in_order(
         &text,
         &[

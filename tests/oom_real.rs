@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cuguard::{Context, DeviceBuffer, Level, MemoryPool, Module, Result, Stream};
+use cuguard::{Context, DeviceBuffer, DriverPool, Module, Result, Stream, TrackingLevel};
 use cuguard_testing::{Requirement, not_run};
 
 use crate::support::room::*;
@@ -32,7 +32,7 @@ fn half_of_every_page_is_free() -> Result<()> {
     if !real("half_of_every_page_is_free") {
         return Ok(());
     }
-    let context = Context::builder().level(Level::Sites).build()?;
+    let context = Context::builder().level(TrackingLevel::Sites).build()?;
     let total = context.memory()?.total;
     // 60 GiB of small blocks on a card of 140 GiB, 20 GiB asked for; on others in proportion.
     let (fill, ask) = (total / 140 * 60, total / 140 * 20);
@@ -79,15 +79,15 @@ fn a_pool_hoards() -> Result<()> {
     if !real("a_pool_hoards") {
         return Ok(());
     }
-    let context = Context::builder().level(Level::Sites).build()?;
+    let context = Context::builder().level(TrackingLevel::Sites).build()?;
     let stream = Stream::new(&context)?;
-    let pool = MemoryPool::new(&context)?.named("hoard");
+    let pool = DriverPool::new(&context)?.with_label("hoard");
     pool.set_release_threshold(u64::MAX)?;
     let before = context.memory()?;
     let fill = before.total / 140 * 60 / (3 * MIB as u64);
     let mut blocks = Vec::new();
     for _ in 0..fill {
-        blocks.push(DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3 * MIB)?);
+        blocks.push(DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 3 * MIB)?);
     }
     stream.synchronize()?;
     let rest = leave(&context, 64 * MIB)?;
@@ -215,7 +215,7 @@ fn a_launch_wants_memory() -> Result<()> {
     if !real("a_launch_wants_memory") {
         return Ok(());
     }
-    let context = Context::builder().level(Level::Sites).build()?;
+    let context = Context::builder().level(TrackingLevel::Sites).build()?;
     let module = Module::from_ptx(&context, include_str!("../kernels/local.ptx"))?;
     let kernel = module.function("use_local")?;
     let stream = Stream::new(&context)?;

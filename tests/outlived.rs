@@ -8,7 +8,7 @@ use std::sync::Mutex;
 
 use crate::support::*;
 use cuguard::{
-    Context, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool, PinnedBuffer, RegisteredVec,
+    Context, DeviceBuffer, DriverPool, Error, Event, ManagedBuffer, PinnedBuffer, RegisteredVec,
     Result, Stream,
 };
 
@@ -24,7 +24,7 @@ fn a_guard_that_outlives_the_close_of_its_context_is_inert() -> Result<()> {
     let mut pinned = PinnedBuffer::from_slice(&context, &[1, 2, 3])?;
     let registered = RegisteredVec::new(&context, vec![1, 2, 3])?;
     let managed = ManagedBuffer::from_slice(&context, &[1, 2, 3])?;
-    let pool = MemoryPool::new(&context)?;
+    let pool = DriverPool::new(&context)?;
     context.close()?;
     turn.all_came_back();
 
@@ -78,11 +78,11 @@ fn a_guard_dropped_during_exit_calls_no_driver() {
 
 #[test]
 fn host_memory_that_the_driver_still_holds_is_not_given_back() -> Result<()> {
-    use cuguard::Level;
+    use cuguard::TrackingLevel;
     let _turn = turn();
     let others = context()?;
     let closed = [
-        Context::builder().level(Level::Counts),
+        Context::builder().level(TrackingLevel::Counts),
         Context::builder().free_leaks(false),
     ];
     for builder in closed {

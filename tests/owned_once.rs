@@ -5,7 +5,7 @@ use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::report::Report;
 use cuguard::sim::{self, Fault};
-use cuguard::{Context, DeviceBuffer, Event, Kind, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Event, ResourceKind, Result, Stream};
 
 /// Dropped on a thread on which the context is not current and cannot be made current: not freed, not deferred, and
 /// recorded with the call that failed.
@@ -39,8 +39,8 @@ fn a_drop_that_cannot_make_its_context_current_is_recorded() -> Result<()> {
     assert_eq!(
         failed,
         [
-            (Kind::Stream, "cuCtxPushCurrent", 1),
-            (Kind::Event, "cuCtxPushCurrent", 1)
+            (ResourceKind::Stream, "cuCtxPushCurrent", 1),
+            (ResourceKind::Event, "cuCtxPushCurrent", 1)
         ]
     );
     Ok(())
@@ -73,7 +73,7 @@ fn a_refused_free_is_not_repeated() -> Result<()> {
             let _current = current.then(|| context.make_current()).transpose()?;
             let buffer = match function {
                 "cuMemFree_v2" => DeviceBuffer::<u8>::zeroed(&context, 1000)?,
-                _ => DeviceBuffer::zeroed_on(&stream, 1000)?,
+                _ => DeviceBuffer::zeroed(&stream, 1000)?,
             };
             let before = failed_frees(&context);
             let fault = Fault::nth_call_of(function, 1).returning(code);
@@ -99,7 +99,7 @@ fn a_deferred_free_waits_for_work_of_cust() -> Result<()> {
     }
     let context = Context::new(0)?;
     let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
-    let mut buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1 << 20)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&home, 1 << 20)?;
     home.synchronize()?;
     {
         let _current = context.make_current()?;
@@ -114,7 +114,7 @@ fn a_deferred_free_waits_for_work_of_cust() -> Result<()> {
     other.synchronize()?;
     // Frees what was deferred: on the home stream, behind the work of the default stream.
     let _ = context.memory()?;
-    assert_eq!(context.totals(Kind::StreamOrdered).count, 0);
+    assert_eq!(context.totals(ResourceKind::StreamOrdered).count, 0);
     let free_is_enqueued = !home.is_idle()?;
     gate.open();
     context.synchronize()?;
@@ -139,7 +139,7 @@ fn memory_that_cust_never_saw_waits_for_no_event() -> Result<()> {
     let context = Context::new(0)?;
     let stream = Stream::new(&context)?;
     let waits = |seen_by_cust: bool, closed: bool| -> Result<(u64, u64)> {
-        let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 100)?;
+        let buffer = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
         if seen_by_cust {
             assert_eq!(std::ops::Deref::deref(&buffer).len(), 100);
         }

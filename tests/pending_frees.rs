@@ -10,7 +10,7 @@ use cuguard::driver::api;
 use cuguard::driver::sys::{CUmemLocation, CUmemPoolProps, CUmemoryPool, virtual_memory};
 use cuguard::oom::{Cause, OomPolicy, OutOfMemory, RecoveryStep};
 use cuguard::sim;
-use cuguard::{Context, DeviceBuffer, Event, MemoryPool, Result, Stream};
+use cuguard::{Context, DeviceBuffer, DriverPool, Event, Result, Stream};
 
 /// Whether a recovery step was tried.
 #[track_caller]
@@ -20,15 +20,15 @@ fn tried(why: &OutOfMemory, step: RecoveryStep) -> bool {
 }
 
 /// A pool whose memory is kept by every other block, 1.5 GiB of it.
-fn hoard(context: &Context) -> Result<(MemoryPool, Stream, Vec<DeviceBuffer<u8>>)> {
+fn hoard(context: &Context) -> Result<(DriverPool, Stream, Vec<DeviceBuffer<u8>>)> {
     let (pool, stream) = (
-        MemoryPool::new(context)?.named("hoard"),
+        DriverPool::new(context)?.with_label("hoard"),
         Stream::new(context)?,
     );
     let mut blocks = Vec::new();
     for _ in 0..3 * GIB / (16 * MIB) {
         // SAFETY: nobody reads it.
-        blocks.push(unsafe { DeviceBuffer::uninitialized_in(&pool.on(&stream), 16 * MIB)? });
+        blocks.push(unsafe { DeviceBuffer::uninitialized(&pool.on(&stream), 16 * MIB)? });
     }
     let mut index = 0;
     blocks.retain(|_| {

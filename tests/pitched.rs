@@ -93,7 +93,7 @@ fn rows_are_views() -> Result<()> {
     let stream = Stream::new(&context)?;
     let mut matrix = PitchedBuffer::from_slice(&context, 3, 4, &numbers(12))?;
     assert_eq!(matrix.row(2)?.slice(1..3)?.to_vec()?, [10, 11]);
-    let line = DeviceBuffer::from_slice_on(&stream, &[7_u32; 4])?;
+    let line = DeviceBuffer::from_slice(&stream, &[7_u32; 4])?;
     matrix.row_mut(1)?.copy_from(&line)?;
     matrix.row_mut(0)?.slice_mut(3..)?.fill(0)?;
     assert_eq!(matrix.to_vec()?, [1, 2, 3, 0, 7, 7, 7, 7, 9, 10, 11, 12]);

@@ -11,7 +11,8 @@ use cuguard::driver::sys::{CUgraph, stream_capture_mode};
 use cuguard::oom::{Cause, OomPolicy, RecoveryStep};
 use cuguard::report::Report;
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Error, Kind, Level, Pool, Result, Stream, assert_no_leaks,
+    Context, DeviceBox, DeviceBuffer, Error, Pool, ResourceKind, Result, Stream, TrackingLevel,
+    assert_no_leaks,
 };
 
 #[test]
@@ -39,8 +40,8 @@ fn buffers_of_every_size_hold_what_is_copied_to_them() -> Result<()> {
     let mut buffers = Vec::new();
     for (number, bytes) in sizes.into_iter().enumerate() {
         let values = vec![number as u8 + 1; bytes];
-        buffers.push(DeviceBuffer::from_slice_in(&pool.on(&stream), &values)?);
-        buffers.push(DeviceBuffer::from_slice_in(&pool, &values)?);
+        buffers.push(DeviceBuffer::from_slice(&pool.on(&stream), &values)?);
+        buffers.push(DeviceBuffer::from_slice(&pool, &values)?);
     }
     for (index, buffer) in buffers.iter().enumerate() {
         let values = vec![(index / 2) as u8 + 1; sizes[index / 2]];
@@ -48,13 +49,13 @@ fn buffers_of_every_size_hold_what_is_copied_to_them() -> Result<()> {
         assert!(buffer.to_vec()? == values, "{} bytes", values.len());
     }
     let bytes: usize = 2 * sizes.iter().sum::<usize>();
-    assert_eq!(context.totals(Kind::Pooled).bytes, bytes as u64);
+    assert_eq!(context.totals(ResourceKind::Pooled).bytes, bytes as u64);
     assert!(pool.stats().used >= bytes as u64 && pool.stats().held >= pool.stats().used);
-    let zeroed = DeviceBuffer::<u32>::zeroed_in(&pool.on(&stream), 300_000)?;
+    let zeroed = DeviceBuffer::<u32>::zeroed(&pool.on(&stream), 300_000)?;
     assert!(zeroed.to_vec()?.iter().all(|value| *value == 0));
     assert!(zeroed.try_clone()?.to_vec()? == zeroed.to_vec()?);
     drop((buffers, zeroed));
-    assert_eq!(context.totals(Kind::Pooled).count, 0);
+    assert_eq!(context.totals(ResourceKind::Pooled).count, 0);
     drop((pool, stream));
     assert_no_leaks!(context);
     drop(context);
@@ -152,7 +153,7 @@ fn streams_that_a_pool_cannot_use_are_refused() -> Result<()> {
     let error = take(&pool.on(&far), 10).unwrap_err();
     assert!(matches!(error, Error::WrongContext { .. }), "{error}");
     let text = format!(
-        "DeviceBuffer::uninitialized_in: the pool belongs to context {}, the stream to context {}",
+        "DeviceBuffer::uninitialized: the pool belongs to context {}, the stream to context {}",
         context.snapshot().info.context,
         other.snapshot().info.context
     );
@@ -176,8 +177,8 @@ fn empty_buffers_take_nothing() -> Result<()> {
     let _turn = turn();
     let context = context()?;
     let pool = Pool::new(&context)?;
-    let empty = DeviceBuffer::<u8>::zeroed_in(&pool, 0)?;
-    let unit = DeviceBuffer::<[u8; 0]>::zeroed_in(&pool, 5)?;
+    let empty = DeviceBuffer::<u8>::zeroed(&pool, 0)?;
+    let unit = DeviceBuffer::<[u8; 0]>::zeroed(&pool, 5)?;
     assert_eq!((at(&empty), unit.len()), (0, 5));
     // The pool itself is live.
     assert_eq!((context.live_count(), pool.stats().held), (1, 0));
@@ -203,14 +204,14 @@ fn a_panic_frees() -> Result<()> {
 #[test]
 fn leaks_name_the_block_and_its_call_site() -> Result<()> {
     let _turn = turn();
-    let context = Context::builder().level(Level::Stacks).build()?;
+    let context = Context::builder().level(TrackingLevel::Stacks).build()?;
     let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
-    let lost = take(&pool.on(&stream), 3000)?.named("lost");
+    let lost = take(&pool.on(&stream), 3000)?.with_label("lost");
     let line = line!() - 1;
     let snapshot = context.snapshot();
     let groups = snapshot.live.iter();
     let [group] = groups
-        .filter(|group| group.kind == Kind::Pooled)
+        .filter(|group| group.kind == ResourceKind::Pooled)
         .collect::<Vec<_>>()[..]
     else {
         panic!("{}", snapshot.display());
@@ -236,13 +237,17 @@ fn leaks_name_the_block_and_its_call_site() -> Result<()> {
 #[test]
 fn a_pair_at_every_level() -> Result<()> {
     let _turn = turn();
-    for level in [Level::Counts, Level::Sites, Level::Stacks] {
+    for level in [
+        TrackingLevel::Counts,
+        TrackingLevel::Sites,
+        TrackingLevel::Stacks,
+    ] {
         let context = Context::builder().level(level).build()?;
         let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
         for _ in 0..100 {
             drop(take(&pool.on(&stream), MIB)?);
         }
-        let totals = context.totals(Kind::Pooled);
+        let totals = context.totals(ResourceKind::Pooled);
         assert_eq!((totals.count, totals.allocated), (0, 100));
         assert_eq!(pool.stats().held, 2 * MIB as u64);
     }
@@ -256,24 +261,24 @@ fn a_pool_for_all_buffers_of_a_context() -> Result<()> {
     let stream = Stream::new(&context)?;
     let zeroed = DeviceBuffer::<u8>::zeroed(&context, 5000)?;
     let copied = DeviceBuffer::from_slice(&context, &[1_u8, 2, 3])?;
-    let on = DeviceBuffer::from_slice_on(&stream, &[4_u8, 5])?;
+    let on = DeviceBuffer::from_slice(&stream, &[4_u8, 5])?;
     let boxed = DeviceBox::new(&context, &7_u64)?;
     let clone = copied.try_clone()?;
-    assert_eq!(context.totals(Kind::Pooled).count, 5);
-    assert_eq!(context.totals(Kind::Device).count, 0);
-    assert_eq!(context.totals(Kind::StreamOrdered).count, 0);
+    assert_eq!(context.totals(ResourceKind::Pooled).count, 5);
+    assert_eq!(context.totals(ResourceKind::Device).count, 0);
+    assert_eq!(context.totals(ResourceKind::StreamOrdered).count, 0);
     assert_eq!(zeroed.to_vec()?, vec![0; 5000]);
     assert_eq!((clone.to_vec()?, on.to_vec()?), (vec![1, 2, 3], vec![4, 5]));
     assert_eq!(boxed.get()?, 7);
     let mut seen = [0_u8; 3];
     stream.scope(|s| {
         let mut scratch = s.zeroed(3)?;
-        assert_eq!(context.totals(Kind::Pooled).count, 6);
+        assert_eq!(context.totals(ResourceKind::Pooled).count, 6);
         s.copy(&mut scratch, &s.bind(&copied)?)?;
         s.download(&mut s.bind_host_mut(&mut seen), &scratch)
     })?;
     assert_eq!(seen, [1, 2, 3]);
-    assert_eq!(context.totals(Kind::Pooled).count, 5);
+    assert_eq!(context.totals(ResourceKind::Pooled).count, 5);
     drop((zeroed, copied, on, boxed, clone, stream));
     assert_no_leaks!(context);
     drop(context);
@@ -304,13 +309,13 @@ fn no_fill_where_other_code_captures_the_stream() -> Result<()> {
     let _turn = turn();
     let context = context()?;
     let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
-    let mut buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?;
     let handle = stream.as_raw();
     // SAFETY: the stream is alive.
     let begun = unsafe { api::cuStreamBeginCapture_v2(handle, stream_capture_mode::RELAXED) };
     assert!(begun.is_success(), "{begun}");
     let zero = buffer.zero();
-    let zeroed = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000);
+    let zeroed = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000);
     let mut graph = CUgraph::default();
     // SAFETY: begun above; the graph has no other owner.
     unsafe {
@@ -320,7 +325,7 @@ fn no_fill_where_other_code_captures_the_stream() -> Result<()> {
     }
     assert!(matches!(zero, Err(Error::Capture { .. })), "{zero:?}");
     assert!(matches!(zeroed, Err(Error::Capture { .. })), "{zeroed:?}");
-    assert_eq!(context.totals(Kind::Pooled).count, 1);
+    assert_eq!(context.totals(ResourceKind::Pooled).count, 1);
     Ok(())
 }
 
@@ -339,7 +344,7 @@ fn no_memory_of_a_pool_for_scopes_of_other_devices() -> Result<()> {
     let (first, second) = (Context::new(0)?, Context::new(1)?);
     let dedicated = Context::builder().dedicated().build()?;
     let pool = Pool::new(&first)?;
-    let mut from = DeviceBuffer::from_slice_in(&pool, &[1_u8, 2, 3])?;
+    let mut from = DeviceBuffer::from_slice(&pool, &[1_u8, 2, 3])?;
     for (context, is_refused) in [(&second, true), (&dedicated, false)] {
         let stream = Stream::new(context)?;
         let mut to = DeviceBuffer::<u8>::zeroed(context, 3)?;
@@ -416,7 +421,7 @@ fn the_limit_of_a_pool() -> Result<()> {
     let context = context()?;
     let pool = Pool::builder()
         .limit(8 << 20)
-        .named("small")
+        .with_label("small")
         .build(&context)?;
     let stream = Stream::new(&context)?;
     let first = take(&pool.on(&stream), 6 * MIB)?;
@@ -431,7 +436,7 @@ fn the_limit_of_a_pool() -> Result<()> {
         "nothing that was created for the second"
     );
     assert_eq!(why.recovery[0].step, RecoveryStep::Compact);
-    assert_eq!(why.request.kind, Some(Kind::Pooled));
+    assert_eq!(why.request.kind, Some(ResourceKind::Pooled));
     let named = why.pools.iter().find(|pool| pool.of_cuguard);
     let named = named.expect("the diagnosis names the pool");
     assert!(named.name.contains("\"small\"") && named.reserved <= 8 << 20);

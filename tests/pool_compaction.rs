@@ -206,7 +206,7 @@ fn every_byte_of_blocks_of_all_sizes_survives() -> Result<()> {
         let values = all_bytes(number, bytes);
         blocks.push((
             number,
-            DeviceBuffer::from_slice_in(&pool.on(&stream), &values)?,
+            DeviceBuffer::from_slice(&pool.on(&stream), &values)?,
         ));
     }
     for _ in 0..3 {
@@ -274,7 +274,7 @@ fn pinned_pages_stay() -> Result<()> {
     }
     assert!(pool.compact()?.merged > 0);
     // An empty buffer has no pages.
-    let empty = DeviceBuffer::<u8>::zeroed_in(&pool, 0)?;
+    let empty = DeviceBuffer::<u8>::zeroed(&pool, 0)?;
     pool.pin(&empty)?;
     pool.unpin(&empty)
 }
@@ -335,7 +335,7 @@ fn work_in_flight_is_waited_for() -> Result<()> {
     let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
     let mut blocks = Vec::new();
     for _ in 0..64 {
-        blocks.push(DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), MIB)?);
+        blocks.push(DeviceBuffer::<u8>::zeroed(&pool.on(&stream), MIB)?);
     }
     let mut number = 0;
     blocks.retain(|_| {
@@ -539,7 +539,7 @@ fn it_is_refused_while_a_stream_is_captured_and_where_it_is_off() -> Result<()> 
     let _turn = turn();
     let context = context()?;
     let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
-    let mut buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?;
     let mut refused = None;
     let graph = stream.capture(|s| {
         refused = Some(pool.compact());

@@ -10,7 +10,9 @@ use crate::support::gate::Gate;
 use crate::support::pool_blocks::{MIB, take};
 use crate::support::*;
 use cuguard::report::ReportSettings;
-use cuguard::{Context, DeviceBuffer, Error, Kind, Pool, Result, Stream, assert_no_leaks, sim};
+use cuguard::{
+    Context, DeviceBuffer, Error, Pool, ResourceKind, Result, Stream, assert_no_leaks, sim,
+};
 
 /// In every order of drops everything is freed, and the last of them closes the context.
 #[test]
@@ -45,18 +47,18 @@ fn a_stream_is_destroyed_with_its_last_block_and_no_later() -> Result<()> {
     drop(take(&pool.on(&stream), MIB)?);
     // Blocks that are kept for the next allocation do not keep the stream.
     stream.close()?;
-    assert_eq!(context.totals(Kind::Stream).count, 0);
+    assert_eq!(context.totals(ResourceKind::Stream).count, 0);
     let stream = Stream::new(&context)?;
     let buffer = take(&pool.on(&stream), MIB)?;
     let clone = buffer.try_clone()?;
     drop(stream);
-    assert_eq!(context.totals(Kind::Stream).count, 1);
+    assert_eq!(context.totals(ResourceKind::Stream).count, 1);
     // The guard is dropped, so that nothing keeps the stream beside its blocks.
     let more = thread::scope(|scope| scope.spawn(|| clone.try_clone()).join().unwrap())?;
     drop((buffer, clone));
-    assert_eq!(context.totals(Kind::Stream).count, 1);
+    assert_eq!(context.totals(ResourceKind::Stream).count, 1);
     drop(more);
-    assert_eq!(context.totals(Kind::Stream).count, 0);
+    assert_eq!(context.totals(ResourceKind::Stream).count, 0);
     // The raw handle is the caller's where only kept blocks would share it.
     let stream = Stream::new(&context)?;
     drop(take(&pool.on(&stream), MIB)?);
@@ -121,7 +123,7 @@ fn threads_that_allocate_and_free_leave_nothing_behind() -> Result<()> {
             thread.join().unwrap();
         }
     });
-    assert_eq!(context.totals(Kind::Pooled).count, 0);
+    assert_eq!(context.totals(ResourceKind::Pooled).count, 0);
     drop((pool, shared));
     assert_no_leaks!(context);
     drop(context);
@@ -169,7 +171,7 @@ fn a_thread_that_lives_on_keeps_neither_pool_nor_stream() -> Result<()> {
                 true => drop((stream, pool)),
                 false => drop((pool, stream)),
             }
-            let streams = || context.totals(Kind::Stream).count;
+            let streams = || context.totals(ResourceKind::Stream).count;
             assert_eq!(streams(), 1, "the block keeps it");
             drop(own);
             assert_eq!(streams(), 0);
@@ -216,13 +218,13 @@ fn blocks_are_freed_on_other_threads_while_the_guards_are_dropped() -> Result<()
                 _ => drop((stream, pool)),
             }
             to_free.iter().for_each(|_| all_done.recv().unwrap());
-            assert_eq!(context.totals(Kind::Pooled).count, 0);
+            assert_eq!(context.totals(ResourceKind::Pooled).count, 0);
         }
         drop(to_free);
         // The end of a scope does not wait for thread-local variables, which may have the last block's home.
         threads.into_iter().for_each(|one| one.join().unwrap());
     });
-    assert_eq!(context.totals(Kind::Stream).count, 0);
+    assert_eq!(context.totals(ResourceKind::Stream).count, 0);
     // A pool whose last block was freed before its stream ended is destroyed in the background.
     let begin = Instant::now();
     while !before.is_all_freed() && begin.elapsed() < Duration::from_secs(20) {
@@ -242,7 +244,7 @@ fn a_closed_context_frees_what_leaked_and_guards_are_inert() -> Result<()> {
     let others = Context::new(0)?;
     let before = in_hand(&others)?;
     let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
-    let lost = take(&pool.on(&stream), 5 * MIB)?.named("lost");
+    let lost = take(&pool.on(&stream), 5 * MIB)?.with_label("lost");
     context.close()?;
     // Freed although another guard keeps the primary context.
     before.all_freed();
@@ -286,7 +288,7 @@ fn an_escaped_block_is_owned_again_or_stays() -> Result<()> {
     let _turn = turn();
     let context = context()?;
     let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
-    let mut buffer = take(&pool.on(&stream), 3 * MIB)?.named("away");
+    let mut buffer = take(&pool.on(&stream), 3 * MIB)?.with_label("away");
     buffer.fill(7)?;
     let address = buffer.into_raw();
     assert_eq!(context.snapshot().escaped.len(), 1);
@@ -294,13 +296,13 @@ fn an_escaped_block_is_owned_again_or_stays() -> Result<()> {
     // The pool is kept by the block.
     // SAFETY: released above, with this length.
     let buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, address, 3 * MIB) };
-    assert_eq!(context.totals(Kind::Pooled).count, 1);
+    assert_eq!(context.totals(ResourceKind::Pooled).count, 1);
     assert!(buffer.to_vec()? == vec![7; 3 * MIB]);
     let snapshot = context.snapshot();
     let group = snapshot
         .live
         .iter()
-        .find(|group| group.kind == Kind::Pooled);
+        .find(|group| group.kind == ResourceKind::Pooled);
     assert_eq!(group.unwrap().label.as_deref(), Some("away"));
     let address = buffer.into_raw();
     // SAFETY: as above.
@@ -340,7 +342,7 @@ fn escaped_memory_outlives_its_context() -> Result<()> {
     let others = context()?;
     let context = Context::new(0)?;
     let pool = Pool::new(&context)?;
-    let address = DeviceBuffer::from_slice_in(&pool, &[5_u8; 1000])?.into_raw();
+    let address = DeviceBuffer::from_slice(&pool, &[5_u8; 1000])?.into_raw();
     context.close()?;
     drop(pool);
     // SAFETY: the memory stays until the process exits; nothing else uses it.
@@ -369,7 +371,7 @@ fn a_drop_in_a_host_function() -> Result<()> {
     done.recv().unwrap();
     drop(bound);
     stream.synchronize()?;
-    assert_eq!(context.totals(Kind::Pooled).count, 0);
+    assert_eq!(context.totals(ResourceKind::Pooled).count, 0);
     drop((pool, stream));
     assert_no_leaks!(context);
     drop(context);
@@ -461,7 +463,7 @@ fn exit_reports_from_the_registry() {
     if part().is_some() {
         let context = context().unwrap();
         let (pool, stream) = (Pool::new(&context).unwrap(), Stream::new(&context).unwrap());
-        std::mem::forget(take(&pool.on(&stream), 12_345).unwrap().named("lost"));
+        std::mem::forget(take(&pool.on(&stream), 12_345).unwrap().with_label("lost"));
         std::mem::forget((context, pool, stream));
         std::process::exit(7);
     }

@@ -216,7 +216,7 @@ fn no_view_of_a_graph_for_scopes_of_other_devices() -> Result<()> {
     let (stream, remote) = (Stream::new(&first)?, Stream::new(&second)?);
     for is_pooled in [true, false] {
         let mut buffer = match is_pooled {
-            true => DeviceBuffer::from_slice_in(&pool, &[1_u8, 2, 3])?,
+            true => DeviceBuffer::from_slice(&pool, &[1_u8, 2, 3])?,
             false => DeviceBuffer::from_slice(&first, &[1_u8, 2, 3])?,
         };
         let (graph, data) = stream.capture(|s| s.export_mut(&s.bind_mut(&mut buffer)?))?;

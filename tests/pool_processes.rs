@@ -11,7 +11,7 @@ use std::{env, fs, thread};
 use crate::support::pool_blocks::{MIB, take};
 use crate::support::*;
 use cuguard::oom::{OomPolicy, RecoveryStep};
-use cuguard::{Context, DeviceBuffer, Error, Kind, Pool, Result};
+use cuguard::{Context, DeviceBuffer, Error, Pool, ResourceKind, Result};
 use cuguard_live::{Request, ask};
 
 /// Longer than anything takes on a busy machine.
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Memory in use, and idle memory, in a pool that releases nothing by itself.
 fn hold(context: &Context) -> Result<(Pool, DeviceBuffer<u8>)> {
     let pool = Pool::builder().decay(Duration::MAX).build(context)?;
-    let live = DeviceBuffer::from_slice_in(&pool, &vec![7; 4 * MIB])?;
+    let live = DeviceBuffer::from_slice(&pool, &vec![7; 4 * MIB])?;
     drop(take(&pool, 60 * MIB)?);
     assert_eq!((pool.stats().used, pool.stats().held), (4 << 20, 64 << 20));
     Ok((pool, live))
@@ -121,7 +121,7 @@ impl Drop for Other {
     }
 }
 
-/// The child. Without the variable this is no test.
+/// The child. Without the variable this is not a test.
 #[test]
 fn the_other_process() -> Result<()> {
     if part().as_deref() != Some("other") {
@@ -141,7 +141,7 @@ fn runs_short(policy: OomPolicy) -> Option<RecoveryStep> {
     let context = Context::builder().oom_policy(policy).build().unwrap();
     match DeviceBuffer::<u8>::zeroed(&context, 1 << 50) {
         Err(Error::OutOfMemory(why)) => {
-            assert_eq!(context.totals(Kind::Device).count, 0);
+            assert_eq!(context.totals(ResourceKind::Device).count, 0);
             why.recovery.last().map(|result| result.step)
         }
         other => panic!("{other:?}"),

@@ -46,7 +46,7 @@ fn a_pool_without_a_guard_is_in_the_diagnosis() -> Result<()> {
         .oom_policy(OomPolicy::new().wait(false))
         .build()?;
     let stream = Stream::new(&context)?;
-    let pool = Pool::builder().named("scratch").build(&context)?;
+    let pool = Pool::builder().with_label("scratch").build(&context)?;
     let block = take(&pool.on(&stream), 32 * MIB)?;
     let in_the_way = room::leave(&context, 8 * MIB)?;
     let gate = Gate::on(&context, &stream);
@@ -409,7 +409,7 @@ fn the_figures_of_a_pool_in_a_forked_child() {
     if part().is_some() {
         let context = context().unwrap();
         let pool = Pool::new(&context).unwrap();
-        let block = DeviceBuffer::<u8>::zeroed_in(&pool, MIB).unwrap();
+        let block = DeviceBuffer::<u8>::zeroed(&pool, MIB).unwrap();
         // SAFETY: the child only does what is under test, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {

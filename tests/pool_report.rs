@@ -7,7 +7,9 @@ use crate::support::pool_blocks::{MIB, take};
 use crate::support::*;
 use cuguard::report::Report;
 use cuguard::snapshot::PoolUsage;
-use cuguard::{Context, DeviceBuffer, Kind, Level, Pool, Result, Stream, assert_no_leaks};
+use cuguard::{
+    Context, DeviceBuffer, Pool, ResourceKind, Result, Stream, TrackingLevel, assert_no_leaks,
+};
 
 /// The only pool of a context.
 fn only(context: &Context) -> PoolUsage {
@@ -22,7 +24,7 @@ fn a_snapshot_has_what_each_pool_holds() -> Result<()> {
     let context = context()?;
     assert!(context.snapshot().pools.is_empty());
     let pool = Pool::builder()
-        .named("scratch")
+        .with_label("scratch")
         .decay(std::time::Duration::MAX)
         .build(&context)?;
     let empty = only(&context);
@@ -64,7 +66,11 @@ fn a_snapshot_has_what_each_pool_holds() -> Result<()> {
 fn reports_show_what_pools_hold() -> Result<()> {
     let _turn = turn();
     let context = Context::builder()
-        .pool(Pool::builder().named("own").decay(std::time::Duration::MAX))
+        .pool(
+            Pool::builder()
+                .with_label("own")
+                .decay(std::time::Duration::MAX),
+        )
         .build()?;
     let other = Pool::new(&context)?;
     let nothing = context.snapshot().display().to_string();
@@ -104,17 +110,17 @@ fn reports_show_what_pools_hold() -> Result<()> {
 #[test]
 fn a_pool_has_a_record_until_its_guard_is_dropped() -> Result<()> {
     let _turn = turn();
-    let context = Context::builder().level(Level::Sites).build()?;
+    let context = Context::builder().level(TrackingLevel::Sites).build()?;
     let line = line!() + 1;
-    let pool = Pool::builder().named("labelled").build(&context)?;
+    let pool = Pool::builder().with_label("labelled").build(&context)?;
     let other = Pool::new(&context)?;
-    assert_eq!(context.totals(Kind::Pool).count, 2);
+    assert_eq!(context.totals(ResourceKind::Pool).count, 2);
     let live = context.snapshot().live;
     let group = live
         .iter()
         .find(|group| group.label.is_some())
         .expect("its group");
-    assert_eq!((group.kind, group.amount.bytes), (Kind::Pool, 0));
+    assert_eq!((group.kind, group.amount.bytes), (ResourceKind::Pool, 0));
     assert_eq!(group.label.as_deref(), Some("labelled"));
     let site = group.origin.site.expect("its call site");
     assert_eq!((site.file, site.line), (file!(), line));
@@ -122,11 +128,11 @@ fn a_pool_has_a_record_until_its_guard_is_dropped() -> Result<()> {
     // A block keeps the memory, and not the record.
     let block = take(&other, MIB)?;
     drop(other);
-    assert_eq!(context.totals(Kind::Pool).count, 1);
+    assert_eq!(context.totals(ResourceKind::Pool).count, 1);
     assert_eq!(context.snapshot().pools.len(), 2);
     drop((block, pool));
-    assert_eq!(context.totals(Kind::Pool).count, 0);
-    assert_eq!(context.totals(Kind::Pool).allocated, 2);
+    assert_eq!(context.totals(ResourceKind::Pool).count, 0);
+    assert_eq!(context.totals(ResourceKind::Pool).allocated, 2);
     assert_no_leaks!(context);
     Ok(())
 }
@@ -156,7 +162,7 @@ fn a_pool_that_is_dropped_in_a_host_function_is_no_leak() -> Result<()> {
         Ok(())
     })?;
     assert!(pool.lock().unwrap().is_none());
-    assert_eq!(context.totals(Kind::Pool).count, 0);
+    assert_eq!(context.totals(ResourceKind::Pool).count, 0);
     drop(stream);
     assert_no_leaks!(context);
     Ok(())
@@ -165,7 +171,7 @@ fn a_pool_that_is_dropped_in_a_host_function_is_no_leak() -> Result<()> {
 /// Forgets a pool with a live block and a freed one.
 fn forget() -> Result<Context> {
     let context = context()?;
-    let pool = Pool::builder().named("forgotten").build(&context)?;
+    let pool = Pool::builder().with_label("forgotten").build(&context)?;
     drop(take(&pool, 6 * MIB)?);
     mem::forget(take(&pool, MIB)?);
     mem::forget(pool);

@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use crate::support::*;
 use cuguard::report::ReportSettings;
-use cuguard::{Context, DeviceBuffer, Error, Kind, PinnedBuffer, Stream, label};
+use cuguard::{Context, DeviceBuffer, Error, PinnedBuffer, ResourceKind, Stream, label};
 use cuguard_recording::{End, Event, Recording, What};
 
 /// A folder that is removed at the end.
@@ -48,7 +48,7 @@ fn recorded(test: &str, part: &str, words: &str, file: &Path) -> (Recording, Str
 }
 
 /// The events of some kinds of resources, in words: `+device 4096 "label" on thread`.
-fn words(recording: &Recording, kinds: &[Kind]) -> Vec<String> {
+fn words(recording: &Recording, kinds: &[ResourceKind]) -> Vec<String> {
     let is_wanted = |kind: u8| {
         let name = &recording.kinds[usize::from(kind)].name;
         kinds.iter().any(|kind| kind.name() == name)
@@ -117,10 +117,10 @@ fn a_recording_has_what_the_program_did() {
             let first = DeviceBuffer::<f32>::zeroed(&context, 1024).unwrap();
             let leaked = {
                 let _scope = label("training");
-                let ordered = DeviceBuffer::<u8>::zeroed_on(&stream, 2048).unwrap();
+                let ordered = DeviceBuffer::<u8>::zeroed(&stream, 2048).unwrap();
                 let named = DeviceBuffer::<u8>::zeroed(&context, 512).unwrap();
                 drop(ordered);
-                named.named("weights")
+                named.with_label("weights")
             };
             let other = std::thread::Builder::new().name("loader".to_owned());
             let pinned = || PinnedBuffer::<u8>::zeroed(&context, 8192).unwrap();
@@ -139,7 +139,7 @@ fn a_recording_has_what_the_program_did() {
     }
     let scratch = Scratch::new("all");
     let (recording, err) = recorded(TEST, "run", &scratch.words(), &scratch.file());
-    let memory: Vec<Kind> = Kind::ALL
+    let memory: Vec<ResourceKind> = ResourceKind::ALL
         .iter()
         .copied()
         .filter(|kind| kind.is_memory())
@@ -162,7 +162,7 @@ fn a_recording_has_what_the_program_did() {
         ]
     );
     // A stream is an event, too, and an allocation has its stream.
-    let streams = words(&recording, &[Kind::Stream]);
+    let streams = words(&recording, &[ResourceKind::Stream]);
     assert!(
         streams.contains(&"+stream 0 \"\" in 1 by worker".to_owned()),
         "{streams:?}"
@@ -255,7 +255,7 @@ fn a_context_that_other_code_uses_does_not_end() {
     }
     let scratch = Scratch::new("primary");
     let (recording, _) = recorded(TEST, "run", &scratch.words(), &scratch.file());
-    let words = words(&recording, &[Kind::Device]);
+    let words = words(&recording, &[ResourceKind::Device]);
     let events: Vec<&str> = words
         .iter()
         .map(|word| word.split(" by ").next().unwrap_or_default())
@@ -280,7 +280,7 @@ fn blocks_of_a_pool_are_recorded() {
         let context = context().unwrap();
         let stream = Stream::new(&context).unwrap();
         let pool = cuguard::Pool::new(&context).unwrap();
-        drop(DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 4096).unwrap());
+        drop(DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 4096).unwrap());
         stream.synchronize().unwrap();
         return;
     }
@@ -289,7 +289,7 @@ fn blocks_of_a_pool_are_recorded() {
     }
     let scratch = Scratch::new("pool");
     let (recording, _) = recorded(TEST, "run", &scratch.words(), &scratch.file());
-    let words = words(&recording, &[Kind::Pooled]);
+    let words = words(&recording, &[ResourceKind::Pooled]);
     let of_pool: Vec<&String> = words
         .iter()
         .filter(|word| word.contains("pooled"))
@@ -307,7 +307,7 @@ fn a_killed_program_leaves_a_recording_up_to_the_last_event() {
         let stream = Stream::new(&context).unwrap();
         for pair in 1..=1_000_000 {
             // SAFETY: nothing reads the memory.
-            drop(unsafe { DeviceBuffer::<u8>::uninitialized_on(&stream, 512) }.unwrap());
+            drop(unsafe { DeviceBuffer::<u8>::uninitialized(&stream, 512) }.unwrap());
             if pair % 100 == 0 {
                 stream.synchronize().unwrap();
                 eprintln!("pairs {pair}");
@@ -338,7 +338,7 @@ fn a_killed_program_leaves_a_recording_up_to_the_last_event() {
     child.wait().unwrap();
     let recording = Recording::open(scratch.file()).unwrap();
     assert_eq!((recording.end, &recording.problems), (End::Open, &vec![]));
-    let pairs = words(&recording, &[Kind::StreamOrdered]);
+    let pairs = words(&recording, &[ResourceKind::StreamOrdered]);
     assert!(
         pairs.len() > 2 * seen,
         "{} events, {seen} pairs",
@@ -419,7 +419,7 @@ fn the_program_can_record_and_the_environment_can_turn_that_off() {
     );
     let recording = Recording::open(scratch.0.join("run-3.cgr")).unwrap();
     assert_eq!(recording.meta.rank, Some(3));
-    assert_eq!(words(&recording, &[Kind::Device]).len(), 4);
+    assert_eq!(words(&recording, &[ResourceKind::Device]).len(), 4);
 
     let other = Scratch::new("environment");
     succeeded(&child(

@@ -7,15 +7,15 @@ use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{
-    Context, DeviceBuffer, Event, ManagedBuffer, MemoryPool, Module, PinnedBuffer, RegisteredVec,
+    Context, DeviceBuffer, DriverPool, Event, ManagedBuffer, Module, PinnedBuffer, RegisteredVec,
     Result, Stream,
 };
 
 /// One of each kind that the simulated GPU has, forgotten.
 fn forget_all(context: &Context) -> Result<()> {
     let stream = Stream::new(context)?;
-    std::mem::forget(DeviceBuffer::<u8>::zeroed(context, 1000)?.named("plain"));
-    std::mem::forget(DeviceBuffer::<u8>::zeroed_on(&stream, 2000)?);
+    std::mem::forget(DeviceBuffer::<u8>::zeroed(context, 1000)?.with_label("plain"));
+    std::mem::forget(DeviceBuffer::<u8>::zeroed(&stream, 2000)?);
     std::mem::forget(PinnedBuffer::<u8>::zeroed(context, 3000)?);
     std::mem::forget(ManagedBuffer::<u8>::zeroed(context, 4000)?);
     std::mem::forget(RegisteredVec::new(context, vec![0_u8; 5000])?);
@@ -102,7 +102,7 @@ fn bound_contexts_go_in_any_order() -> Result<()> {
     Ok(())
 }
 
-/// A context that the driver does not take back costs memory: that is no clean end.
+/// A context that the driver does not take back costs memory: that is not a clean end.
 #[test]
 fn a_context_that_is_not_taken_back_is_told() {
     const TEST: &str = "a_context_that_is_not_taken_back_is_told";
@@ -408,7 +408,7 @@ fn an_error_that_breaks_the_context_is_kept_behind_another() -> Result<()> {
     }
     let context = context()?;
     let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
-    let buffer = DeviceBuffer::<u8>::zeroed_on(&home, 100)?;
+    let buffer = DeviceBuffer::<u8>::zeroed(&home, 100)?;
     let refuse = |function, code| sim::inject(Fault::nth_call_of(function, 1).returning(code));
     refuse("cuEventRecord", CUresult::INVALID_VALUE).unwrap();
     refuse("cuEventDestroy_v2", BREAKS).unwrap();
@@ -448,8 +448,8 @@ fn an_error_of_teardown_that_a_retry_mends_is_in_the_report() {
 fn an_empty_buffer_keeps_no_pool() -> Result<()> {
     let _turn = turn();
     let context = context()?;
-    let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
-    let empty = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 0)?;
+    let (stream, pool) = (Stream::new(&context)?, DriverPool::new(&context)?);
+    let empty = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 0)?;
     pool.close()?;
     assert_eq!(context.live_count(), 1, "the stream alone");
     drop(empty);

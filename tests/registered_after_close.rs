@@ -3,7 +3,7 @@
 //! no record of it to unregister it by.
 
 use crate::support::*;
-use cuguard::{Context, Error, Level, RegisteredVec, Result};
+use cuguard::{Context, Error, RegisteredVec, Result, TrackingLevel};
 
 /// A destroyed context has unregistered everything.
 #[test]
@@ -11,7 +11,7 @@ fn a_destroyed_context_returns_the_vector() -> Result<()> {
     let _turn = turn();
     let context = Context::builder()
         .dedicated()
-        .level(Level::Counts)
+        .level(TrackingLevel::Counts)
         .build()?;
     let registered = RegisteredVec::new(&context, vec![7_u32; 5000])?;
     context.close()?;
@@ -24,7 +24,7 @@ fn a_destroyed_context_returns_the_vector() -> Result<()> {
 fn a_context_that_stays_keeps_the_vector() -> Result<()> {
     let _turn = turn();
     let other = Context::new(0)?;
-    let context = Context::builder().level(Level::Counts).build()?;
+    let context = Context::builder().level(TrackingLevel::Counts).build()?;
     let registered = RegisteredVec::new(&context, vec![7_u32; 5000])?;
     context.close()?;
     let result = registered.into_vec();

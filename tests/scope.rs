@@ -213,7 +213,7 @@ fn scopes_on_several_streams_run_side_by_side() -> Result<()> {
             let context = &context;
             threads.spawn(move || {
                 let stream = Stream::new(context).unwrap();
-                let mut buffer = DeviceBuffer::<u32>::zeroed_on(&stream, LEN).unwrap();
+                let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, LEN).unwrap();
                 let mut target = PinnedBuffer::<u32>::zeroed(context, LEN).unwrap();
                 for round in 0..20 {
                     let work = stream.scope(|s| {
@@ -271,7 +271,7 @@ fn a_buffer_of_another_stream_is_used_after_it_was_made() -> Result<()> {
     let mut target = PinnedBuffer::from_slice(&context, &[9_u32; LEN])?;
     let gate = Gate::on(&context, &home);
     // Allocated and cleared when the gate opens, not before.
-    let mut buffer = DeviceBuffer::<u32>::zeroed_on(&home, LEN)?;
+    let mut buffer = DeviceBuffer::<u32>::zeroed(&home, LEN)?;
     other.scope(|s| {
         let mut data = s.bind_mut(&mut buffer)?;
         s.download(&mut s.bind_host_mut(&mut target), &data)?;
@@ -344,7 +344,7 @@ fn nothing_is_copied_where_there_is_nothing() -> Result<()> {
     let context = context()?;
     let stream = Stream::new(&context)?;
     let mut empty = DeviceBuffer::<u64>::zeroed(&context, 0)?;
-    let mut on_stream = DeviceBuffer::<u64>::zeroed_on(&stream, 0)?;
+    let mut on_stream = DeviceBuffer::<u64>::zeroed(&stream, 0)?;
     let mut sizeless = DeviceBuffer::<()>::zeroed(&context, 1000)?;
     let (mut no_numbers, mut units) = ([0_u64; 0], [(); 1000]);
     stream.scope(|s| {

@@ -125,7 +125,7 @@ fn no_error_ends_a_scope_whose_work_is_in_flight() -> Result<()> {
     Ok(())
 }
 
-/// That a context cannot be made current is no statement about its work, whatever the code.
+/// That a context cannot be made current is not a statement about its work, whatever the code.
 #[test]
 fn a_context_that_cannot_be_made_current_may_be_working() -> Result<()> {
     let _turn = turn();
@@ -196,7 +196,7 @@ fn binding_a_buffer_of_a_stream_that_cannot_be_ordered_after_fails() -> Result<(
     }
     let context = context()?;
     let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
-    let buffer = DeviceBuffer::<u8>::zeroed_on(&home, LEN)?;
+    let buffer = DeviceBuffer::<u8>::zeroed(&home, LEN)?;
     sim::inject(Fault::nth_call_of("cuEventRecord", 1)).unwrap();
     let result = other.scope(|s| s.bind(&buffer).map(drop));
     sim::clear_faults();

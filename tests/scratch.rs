@@ -6,7 +6,7 @@ use crate::support::gate::Gate;
 use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
-use cuguard::{Context, DeviceBuffer, Error, Kind, PinnedBuffer, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, PinnedBuffer, ResourceKind, Result, Stream};
 
 const LEN: usize = 10_000;
 
@@ -20,7 +20,7 @@ fn scratch_is_live_in_the_scope_and_freed_with_it() -> Result<()> {
     stream.scope(|s| {
         let scratch = s.zeroed::<u32>(LEN)?;
         assert_eq!(scratch.len(), LEN);
-        let (bytes, kind) = (4 * LEN as u64, Kind::StreamOrdered);
+        let (bytes, kind) = (4 * LEN as u64, ResourceKind::StreamOrdered);
         assert_eq!(context.totals(kind).bytes, bytes);
         let snapshot = context.snapshot();
         let group = snapshot.live.iter().find(|group| group.kind == kind);
@@ -39,7 +39,7 @@ fn scratch_is_live_in_the_scope_and_freed_with_it() -> Result<()> {
         Ok(())
     })?;
     assert_eq!(*seen, [0; LEN]);
-    assert_eq!(context.totals(Kind::StreamOrdered).count, 0);
+    assert_eq!(context.totals(ResourceKind::StreamOrdered).count, 0);
     drop((seen, stream));
     before.all_freed();
     context.close()?;
@@ -81,7 +81,11 @@ fn scratch_is_freed_after_the_work_that_uses_it() -> Result<()> {
             result.is_ok_and(|result| result.is_ok()),
             ending == "returns"
         );
-        assert_eq!(context.totals(Kind::StreamOrdered).count, 0, "{ending}");
+        assert_eq!(
+            context.totals(ResourceKind::StreamOrdered).count,
+            0,
+            "{ending}"
+        );
         opener
             .expect("the gate was opened")
             .join()
@@ -183,7 +187,11 @@ fn each_refused_call_leaves_no_scratch() -> Result<()> {
         sim::clear_faults();
         let error = result.unwrap_err();
         assert!(error.to_string().contains(function), "{error}");
-        assert_eq!(context.totals(Kind::StreamOrdered).count, 0, "{function}");
+        assert_eq!(
+            context.totals(ResourceKind::StreamOrdered).count,
+            0,
+            "{function}"
+        );
         stream.synchronize()?;
         before.all_freed();
     }

@@ -149,7 +149,7 @@ generic! {
 
 // Guards, and what borrows them.
 plain!(both:
-    Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> MemoryPool MemoryPoolStream<'static> Pool PoolBuilder PoolStream<'static> PeerAccess Profiler<'static>
+    Context ContextBuilder Stream StreamBuilder<'static> Event Module Function<'static> DriverPool DriverPoolStream<'static> Pool PoolBuilder PoolStream<'static> PeerAccess Profiler<'static>
     ModuleBuilder<'static> Linker<'static>
     DeviceHeap<'static> ReleaseCallback Scope<'static, 'static> Graph<'static> GraphExec<'static>
     BoundGraph<'static>
@@ -167,17 +167,17 @@ plain!(none: ContextGuard<'static> LabelScope);
 // Plain data: settings, reports, errors.
 plain!(both:
     ContextInfo Amount FailedRequest RecoveryResult ByteSize Cause Change Checkpoint ChunkedSummary Colour Diff DriverError
-    ComputeCapability ContextLimit Schedule Device DeviceAttribute DeviceUuid ParseDeviceError UnknownAttribute
-    DumpSignal Error FailOn FailedFreeGroup Fate GraphMemoryUse Group KindUsage SiteUsage Growth Rise Kind Level Limit MemoryInfo SnapshotReason Origin
-    OtherContext OutOfMemory PageUse PatternError PoolStats PoolUsage PoolUse Problem ProcessUse Processes FailedCall
-    Compaction ManagedAdvice MemoryLocation RecordPolicy ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend UnknownFinding UnknownSignal UnknownLevel
+    ComputeCapability ContextLimit Schedule Device DeviceAttribute DeviceUuid ParseDeviceError ParseDeviceAttributeError
+    DumpSignal Error FailOn FailedFreeGroup Fate GraphMemoryUse Group KindUsage SiteUsage Growth Rise ResourceKind TrackingLevel Limit MemoryInfo SnapshotReason Origin
+    OtherContext OutOfMemory PageUse ParsePatternError PoolStats PoolUsage PoolUse Problem ProcessUse Processes FailedCall
+    Compaction ManagedAdvice MemoryLocation RecordPolicy ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend ParseFailOnError ParseDumpSignalError ParseTrackingLevelError
     FunctionAttributes LaunchConfig LinkedImage SuggestedBlock
 );
 
 // The driver loader.
 plain!(both:
     driver::Attempt driver::Choice driver::Driver driver::DriverKind driver::LoadError
-    driver::SelectError driver::UnknownChoice sys::CUresult
+    driver::SelectError driver::ParseChoiceError sys::CUresult
 );
 
 /// Every type that the crate exports stands in the table.

@@ -9,7 +9,7 @@ use crate::support::room::*;
 use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::oom::{Cause, OomPolicy, RecoveryStep};
-use cuguard::{Context, DeviceBuffer, Error, Kind, ManagedBuffer, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, ManagedBuffer, ResourceKind, Result, Stream};
 
 /// Frees that have not happened yet: the recovery steps wait for them; without the steps the error names them.
 #[test]
@@ -220,11 +220,11 @@ fn the_largest_block_is_found_on_demand() -> Result<()> {
     let data = leave(&context, 64 * MIB)?;
     let free = context.memory()?.free;
     assert_eq!(context.largest_block()?, free / PAGE * PAGE);
-    let before = context.totals(Kind::Device);
+    let before = context.totals(ResourceKind::Device);
     let why = why(take(&context, GIB));
     assert_eq!(why.largest, Some(free / PAGE * PAGE));
     assert_eq!(
-        context.totals(Kind::Device),
+        context.totals(ResourceKind::Device),
         before,
         "trying leaves no trace"
     );
@@ -347,8 +347,8 @@ fn streams_and_pools_come_and_go_while_memory_runs_out() -> Result<()> {
         }
         for _ in 0..200 {
             let stream = Stream::new(&context).expect("a stream");
-            let pool = cuguard::MemoryPool::new(&context).expect("a pool");
-            drop(DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000));
+            let pool = cuguard::DriverPool::new(&context).expect("a pool");
+            drop(DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000));
             stream.close().expect("it is closed");
             pool.close().expect("it is closed");
         }

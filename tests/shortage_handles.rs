@@ -10,7 +10,7 @@ use crate::support::*;
 use cuguard::driver::sys::CUresult;
 use cuguard::oom::{Cause, OomPolicy, OutOfMemory, RecoveryStep};
 use cuguard::sim::{self, Fault};
-use cuguard::{Chunked, Context, Error, Event, Kind, MemoryPool, Module, Result, Stream};
+use cuguard::{Chunked, Context, DriverPool, Error, Event, Module, ResourceKind, Result, Stream};
 
 /// The driver's function, which refuses once or for good.
 fn refusing(function: &str, for_good: bool) -> sim::InjectedFault {
@@ -21,7 +21,7 @@ fn refusing(function: &str, for_good: bool) -> sim::InjectedFault {
 
 /// What was asked for, by the line that follows `line`.
 #[track_caller]
-fn names(why: &OutOfMemory, operation: &str, kind: Kind, function: &str, line: u32) {
+fn names(why: &OutOfMemory, operation: &str, kind: ResourceKind, function: &str, line: u32) {
     let asked = &why.request;
     assert_eq!((asked.operation, asked.kind), (operation, Some(kind)));
     assert_eq!((asked.function, asked.bytes), (Some(function), None));
@@ -147,7 +147,7 @@ fn a_stream() -> Result<()> {
             let line = line();
             (Stream::new(context), line)
         },
-        |why, line| names(why, "Stream::new", Kind::Stream, function, line),
+        |why, line| names(why, "Stream::new", ResourceKind::Stream, function, line),
         made,
     )?;
     climbs(
@@ -156,7 +156,7 @@ fn a_stream() -> Result<()> {
             let line = line();
             (Stream::builder(context).blocking().build(), line)
         },
-        |why, line| names(why, "Stream::new", Kind::Stream, function, line),
+        |why, line| names(why, "Stream::new", ResourceKind::Stream, function, line),
         made,
     )
 }
@@ -173,7 +173,7 @@ fn an_event() -> Result<()> {
             let line = line();
             (Event::new(context), line)
         },
-        |why, line| names(why, "Event::new", Kind::Event, function, line),
+        |why, line| names(why, "Event::new", ResourceKind::Event, function, line),
         made,
     )?;
     climbs(
@@ -182,7 +182,15 @@ fn an_event() -> Result<()> {
             let line = line();
             (Event::without_timing(context), line)
         },
-        |why, line| names(why, "Event::without_timing", Kind::Event, function, line),
+        |why, line| {
+            names(
+                why,
+                "Event::without_timing",
+                ResourceKind::Event,
+                function,
+                line,
+            )
+        },
         made,
     )
 }
@@ -197,9 +205,17 @@ fn a_memory_pool() -> Result<()> {
         function,
         |context| {
             let line = line();
-            (MemoryPool::new(context), line)
+            (DriverPool::new(context), line)
         },
-        |why, line| names(why, "MemoryPool::new", Kind::MemoryPool, function, line),
+        |why, line| {
+            names(
+                why,
+                "DriverPool::new",
+                ResourceKind::MemoryPool,
+                function,
+                line,
+            )
+        },
         made,
     )
 }
@@ -218,7 +234,15 @@ fn a_module() -> Result<()> {
             let line = line();
             (Module::from_ptx(context, SPIN), line)
         },
-        |why, line| names(why, "Module::from_ptx", Kind::Module, function, line),
+        |why, line| {
+            names(
+                why,
+                "Module::from_ptx",
+                ResourceKind::Module,
+                function,
+                line,
+            )
+        },
         made,
     )?;
     climbs(
@@ -229,7 +253,15 @@ fn a_module() -> Result<()> {
             let module = unsafe { Module::from_image(context, IMAGE) };
             (module, line)
         },
-        |why, line| names(why, "Module::from_image", Kind::Module, function, line + 1),
+        |why, line| {
+            names(
+                why,
+                "Module::from_image",
+                ResourceKind::Module,
+                function,
+                line + 1,
+            )
+        },
         made,
     )
 }
@@ -298,7 +330,7 @@ fn other_refusals_do_not_climb() -> Result<()> {
     refuse("cuEventCreate");
     refused(Event::new(&context).unwrap_err());
     refuse("cuMemPoolCreate");
-    refused(MemoryPool::new(&context).unwrap_err());
+    refused(DriverPool::new(&context).unwrap_err());
     refuse("cuModuleLoadDataEx");
     refused(Module::from_ptx(&context, "").unwrap_err());
     drop(callback);

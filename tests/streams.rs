@@ -8,7 +8,7 @@ use crate::support::gate::Gate;
 use crate::support::*;
 use cuguard::driver::api;
 use cuguard::sim::{self, Fault};
-use cuguard::{Context, DeviceBuffer, Error, Event, Kind, PinnedBuffer, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Event, PinnedBuffer, ResourceKind, Result, Stream};
 use cust::stream::StreamFlags;
 
 const MIB: usize = 1 << 20;
@@ -173,7 +173,7 @@ fn a_stream_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
     }));
     assert!(unwound.is_err());
     assert_eq!(context.live_count(), 0);
-    assert_eq!(context.totals(Kind::Stream).count, 0);
+    assert_eq!(context.totals(ResourceKind::Stream).count, 0);
     before.all_freed();
     other.close()?;
     context.close()?;
@@ -187,9 +187,9 @@ fn a_stream_outlives_its_guard_for_the_buffers_that_are_freed_on_it() -> Result<
     let context = context()?;
     let before = in_hand(&context)?;
     let stream = Stream::new(&context)?;
-    let buffer = DeviceBuffer::<u32>::zeroed_on(&stream, MIB)?;
+    let buffer = DeviceBuffer::<u32>::zeroed(&stream, MIB)?;
     stream.close()?;
-    assert_eq!(context.totals(Kind::Stream).count, 1);
+    assert_eq!(context.totals(ResourceKind::Stream).count, 1);
     assert_eq!(buffer.to_vec()?, vec![0; MIB]);
     buffer.close()?;
     assert_eq!(context.live_count(), 0);
@@ -209,7 +209,7 @@ fn a_stream_is_destroyed_with_work_left_which_is_done_all_the_same() -> Result<(
     let gate = Gate::on(&context, &stream);
     event.record(&stream)?;
     drop(stream);
-    assert_eq!(context.totals(Kind::Stream).count, 0);
+    assert_eq!(context.totals(ResourceKind::Stream).count, 0);
     assert!(!event.is_complete()?);
     gate.open();
     event.synchronize()?;
@@ -222,7 +222,7 @@ fn a_stream_that_is_used_on_others_frees_its_buffer_after_them() -> Result<()> {
     let context = context()?;
     let before = in_hand(&context)?;
     let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
-    let buffer = DeviceBuffer::<u32>::zeroed_on(&home, MIB)?;
+    let buffer = DeviceBuffer::<u32>::zeroed(&home, MIB)?;
     home.synchronize()?;
     let gate = Gate::on(&context, &other);
     buffer.record_stream(&other)?;
@@ -265,14 +265,14 @@ fn a_stream_that_outlives_the_close_of_its_context_is_inert() -> Result<()> {
 fn a_forgotten_stream_is_known_with_its_name_and_reclaimed() -> Result<()> {
     let turn = turn();
     let context = context()?;
-    mem::forget(Stream::new(&context)?.named("lost"));
+    mem::forget(Stream::new(&context)?.with_label("lost"));
     let snapshot = context.snapshot();
     let [group] = &snapshot.live[..] else {
         panic!("{snapshot:?}");
     };
     assert_eq!(
         (group.kind, group.label.as_deref()),
-        (Kind::Stream, Some("lost"))
+        (ResourceKind::Stream, Some("lost"))
     );
     let site = group.origin.site.unwrap();
     assert!(site.file.ends_with("tests/streams.rs"), "{site}");
@@ -332,7 +332,7 @@ fn streams_of_two_contexts_do_not_mix() -> Result<()> {
     let plain = DeviceBuffer::<u8>::zeroed(&one, 10)?;
     assert!(wrong(plain.record_stream(&there)));
     plain.record_stream(&here)?;
-    let ordered = DeviceBuffer::<u8>::zeroed_on(&here, 10)?;
+    let ordered = DeviceBuffer::<u8>::zeroed(&here, 10)?;
     assert!(wrong(ordered.record_stream(&there)));
     one.close()?;
     let result = plain.record_stream(&here);
@@ -374,7 +374,7 @@ fn a_stream_ordered_buffer_that_cust_fills_is_freed_after_that() -> Result<()> {
     let before = in_hand(&context)?;
     let home = Stream::new(&context)?;
     for close in [false, true] {
-        let mut buffer = DeviceBuffer::<u8>::zeroed_on(&home, 4 * MIB)?;
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&home, 4 * MIB)?;
         home.synchronize()?;
         let bound = context.make_current()?;
         buffer.set_8(7)?;
@@ -393,7 +393,7 @@ fn a_stream_ordered_buffer_that_cust_fills_is_freed_after_that() -> Result<()> {
         home.synchronize()?;
     }
     // What was filled is seen.
-    let mut buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&home, 1000)?;
     let bound = context.make_current()?;
     buffer.set_8(7)?;
     drop(bound);
@@ -420,7 +420,7 @@ fn a_buffer_that_cannot_be_put_in_order_is_not_freed() -> Result<()> {
     }
     let context = context()?;
     let home = Stream::new(&context)?;
-    let buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
+    let buffer = DeviceBuffer::<u8>::zeroed(&home, 1000)?;
     // Lent to `cust`.
     let address = buffer.as_device_ptr();
     assert!(!address.is_null());
@@ -435,7 +435,7 @@ fn a_buffer_that_cannot_be_put_in_order_is_not_freed() -> Result<()> {
     Ok(())
 }
 
-/// A context that cannot be made current is no context for `cust` to work in.
+/// A context that cannot be made current is not a context for `cust` to work in.
 #[test]
 fn cust_gets_nothing_of_a_context_that_cannot_be_made_current() -> Result<()> {
     let _turn = turn();
@@ -444,7 +444,7 @@ fn cust_gets_nothing_of_a_context_that_cannot_be_made_current() -> Result<()> {
     }
     let context = context()?;
     let home = Stream::new(&context)?;
-    let buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
+    let buffer = DeviceBuffer::<u8>::zeroed(&home, 1000)?;
     sim::inject(Fault::nth_call_of("cuCtxPushCurrent_v2", 1)).unwrap();
     let seen = catch_unwind(AssertUnwindSafe(|| buffer.as_device_ptr()));
     sim::clear_faults();

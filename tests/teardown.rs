@@ -17,8 +17,8 @@ use cuguard::driver::sys::CUcontext;
 use cuguard::report::ReportSettings;
 use cuguard::sim::{self, Counters};
 use cuguard::{
-    Context, DeviceBuffer, Error, Event, Kind, ManagedBuffer, MemoryPool, Module, PinnedBuffer,
-    RegisteredVec, Result, Stream,
+    Context, DeviceBuffer, DriverPool, Error, Event, ManagedBuffer, Module, PinnedBuffer,
+    RegisteredVec, ResourceKind, Result, Stream,
 };
 
 const MIB: usize = 1 << 20;
@@ -70,7 +70,7 @@ impl Reported {
 /// after all, which does nothing.
 fn is_reclaimed<T>(
     test: &str,
-    kind: Kind,
+    kind: ResourceKind,
     make: impl FnOnce(&Context) -> Result<T>,
     is_inert: impl FnOnce(&mut T) -> bool,
 ) -> Result<()> {
@@ -109,78 +109,78 @@ fn is_reclaimed<T>(
 
 #[test]
 fn forgotten_managed_memory() -> Result<()> {
-    let make = |c: &Context| Ok(ManagedBuffer::<u8>::zeroed(c, 4 * MIB)?.named("lost"));
+    let make = |c: &Context| Ok(ManagedBuffer::<u8>::zeroed(c, 4 * MIB)?.with_label("lost"));
     // The slice asks for a context, and no other one will do.
     let inert = |lost: &mut ManagedBuffer<u8>| {
         let other = context().unwrap();
         matches!(lost.as_slice(&other), Err(Error::WrongContext { .. }))
     };
-    is_reclaimed("managed", Kind::Managed, make, inert)
+    is_reclaimed("managed", ResourceKind::Managed, make, inert)
 }
 
 #[test]
 fn forgotten_registered_memory() -> Result<()> {
-    let make = |c: &Context| Ok(RegisteredVec::new(c, vec![7_u8; MIB])?.named("lost"));
+    let make = |c: &Context| Ok(RegisteredVec::new(c, vec![7_u8; MIB])?.with_label("lost"));
     // The vector is the program's own, and stays.
     let inert = |lost: &mut RegisteredVec<u8>| {
         lost[0] = 8;
         lost[0] == 8 && lost[MIB - 1] == 7
     };
-    is_reclaimed("registered", Kind::Registered, make, inert)
+    is_reclaimed("registered", ResourceKind::Registered, make, inert)
 }
 
 #[test]
 fn a_forgotten_memory_pool() -> Result<()> {
     let make = |c: &Context| {
-        let pool = MemoryPool::new(c)?.named("lost");
+        let pool = DriverPool::new(c)?.with_label("lost");
         // It keeps what its buffers gave back.
         pool.set_release_threshold(u64::MAX)?;
         let stream = Stream::new(c)?;
-        drop(DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 4 * MIB)?);
+        drop(DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 4 * MIB)?);
         stream.synchronize()?;
         assert!(pool.reserved_bytes()? >= 4 * MIB as u64);
         Ok(pool)
     };
-    let inert = |lost: &mut MemoryPool| closed(lost.used_bytes()) && closed(lost.trim_to(0));
-    is_reclaimed("pool", Kind::MemoryPool, make, inert)
+    let inert = |lost: &mut DriverPool| closed(lost.used_bytes()) && closed(lost.trim_to(0));
+    is_reclaimed("pool", ResourceKind::MemoryPool, make, inert)
 }
 
 #[test]
 fn forgotten_stream_ordered_memory() -> Result<()> {
     let make = |c: &Context| {
         let stream = Stream::new(c)?;
-        Ok(DeviceBuffer::<u8>::zeroed_on(&stream, 4 * MIB)?.named("lost"))
+        Ok(DeviceBuffer::<u8>::zeroed(&stream, 4 * MIB)?.with_label("lost"))
     };
     let inert = |lost: &mut DeviceBuffer<u8>| {
         closed(lost.to_vec()) && closed(lost.copy_from_slice(&vec![1; 4 * MIB]))
     };
-    is_reclaimed("stream-ordered", Kind::StreamOrdered, make, inert)
+    is_reclaimed("stream-ordered", ResourceKind::StreamOrdered, make, inert)
 }
 
 #[test]
 fn forgotten_memory_of_a_forgotten_pool() -> Result<()> {
     let make = |c: &Context| {
-        let (pool, stream) = (MemoryPool::new(c)?, Stream::new(c)?);
-        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 4 * MIB)?.named("lost");
+        let (pool, stream) = (DriverPool::new(c)?, Stream::new(c)?);
+        let buffer = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 4 * MIB)?.with_label("lost");
         mem::forget((pool, stream));
         Ok(buffer)
     };
     let inert = |lost: &mut DeviceBuffer<u8>| closed(lost.to_vec());
-    is_reclaimed("pooled", Kind::StreamOrdered, make, inert)
+    is_reclaimed("pooled", ResourceKind::StreamOrdered, make, inert)
 }
 
 #[test]
 fn a_forgotten_event() -> Result<()> {
-    let make = |c: &Context| Ok(Event::new(c)?.named("lost"));
+    let make = |c: &Context| Ok(Event::new(c)?.with_label("lost"));
     let inert = |lost: &mut Event| closed(lost.is_complete()) && closed(lost.synchronize());
-    is_reclaimed("event", Kind::Event, make, inert)
+    is_reclaimed("event", ResourceKind::Event, make, inert)
 }
 
 #[test]
 fn a_forgotten_stream() -> Result<()> {
-    let make = |c: &Context| Ok(Stream::new(c)?.named("lost"));
+    let make = |c: &Context| Ok(Stream::new(c)?.with_label("lost"));
     let inert = |lost: &mut Stream| closed(lost.is_idle()) && closed(lost.synchronize());
-    is_reclaimed("stream", Kind::Stream, make, inert)
+    is_reclaimed("stream", ResourceKind::Stream, make, inert)
 }
 
 #[test]
@@ -189,9 +189,9 @@ fn a_forgotten_module() -> Result<()> {
         return Ok(());
     }
     let text = include_str!("../kernels/saxpy.ptx");
-    let make = |c: &Context| Ok(Module::from_ptx(c, text)?.named("lost"));
+    let make = |c: &Context| Ok(Module::from_ptx(c, text)?.with_label("lost"));
     let inert = |lost: &mut Module| closed(lost.function("saxpy").map(drop));
-    is_reclaimed("module", Kind::Module, make, inert)
+    is_reclaimed("module", ResourceKind::Module, make, inert)
 }
 
 /// Starts an operation on a thread of its own, which sends its result. Returns when the operation is in this function of
@@ -228,7 +228,7 @@ fn closed_while(
     let stream = Stream::new(&context)?;
     let held = Arc::new(Held {
         event: Event::new(&context)?,
-        buffer: DeviceBuffer::zeroed_on(&stream, 100)?,
+        buffer: DeviceBuffer::zeroed(&stream, 100)?,
         stream,
     });
     mem::forget(DeviceBuffer::<u8>::zeroed(&context, 4 * MIB)?);

@@ -140,7 +140,7 @@ fn stream_ordered_memory_is_not_freed_while_the_device_may_still_work() {
     let context = context.build().unwrap();
     let stream = Stream::new(&context).unwrap();
     let gate = Gate::on(&context, &stream);
-    let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 1 << 20).unwrap();
+    let buffer = DeviceBuffer::<u8>::zeroed(&stream, 1 << 20).unwrap();
     let address = buffer.as_view().as_device_ptr().as_raw();
     for function in ["cuCtxSynchronize", "cuEventSynchronize"] {
         let fault = Fault::nth_call_of(function, 1).sticky();
@@ -150,7 +150,7 @@ fn stream_ordered_memory_is_not_freed_while_the_device_may_still_work() {
     sim::clear_faults();
     assert_eq!(closed.unwrap_err().code(), Some(CUresult::OUT_OF_MEMORY));
     let stream_of_other = Stream::new(&other).unwrap();
-    let next = DeviceBuffer::<u8>::zeroed_on(&stream_of_other, 1 << 20).unwrap();
+    let next = DeviceBuffer::<u8>::zeroed(&stream_of_other, 1 << 20).unwrap();
     assert_ne!(next.as_view().as_device_ptr().as_raw(), address);
     gate.open();
     drop((buffer, stream));

@@ -6,7 +6,7 @@ use std::thread;
 use crate::support::*;
 use cuguard::test::{assert_no_growth, assert_peak_below};
 use cuguard::{
-    Context, DeviceBuffer, Level, ManagedBuffer, MemoryPool, PinnedBuffer, Result, Stream,
+    Context, DeviceBuffer, DriverPool, ManagedBuffer, PinnedBuffer, Result, Stream, TrackingLevel,
 };
 
 const MIB: usize = 1 << 20;
@@ -68,10 +68,10 @@ fn the_peak_is_exact() -> Result<()> {
     let stream = Stream::new(&context)?;
     let work = || -> Result<()> {
         let first = DeviceBuffer::<u8>::zeroed(&context, 1000)?;
-        let on_stream = DeviceBuffer::<u8>::zeroed_on(&stream, 200)?;
+        let on_stream = DeviceBuffer::<u8>::zeroed(&stream, 200)?;
         drop(on_stream);
         let _managed = ManagedBuffer::from_slice(&context, &[0_u8; 30])?;
-        let _again = DeviceBuffer::<u8>::zeroed_on(&stream, 100)?;
+        let _again = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
         drop(first);
         // No device memory.
         let _pinned = PinnedBuffer::from_slice(&context, &[0_u8; 50_000])?;
@@ -88,12 +88,12 @@ fn the_peak_is_exact() -> Result<()> {
 fn load_weights(context: &Context) -> DeviceBuffer<f32> {
     DeviceBuffer::zeroed(context, 3 * MIB / 4)
         .unwrap()
-        .named("weights")
+        .with_label("weights")
 }
 
 #[test]
 fn the_message_has_the_call_sites_of_the_peak() -> Result<()> {
-    let context = Context::builder().level(Level::Stacks).build()?;
+    let context = Context::builder().level(TrackingLevel::Stacks).build()?;
     let message = message(|| {
         assert_peak_below!(context, 4 << 20, {
             let weights = load_weights(&context);
@@ -128,7 +128,7 @@ fn the_message_has_the_call_sites_of_the_peak() -> Result<()> {
 
 #[test]
 fn at_level_counts_the_message_says_how_to_get_call_sites() -> Result<()> {
-    let context = Context::builder().level(Level::Counts).build()?;
+    let context = Context::builder().level(TrackingLevel::Counts).build()?;
     let peak = message(|| {
         assert_peak_below!(context, MIB as u64, {
             let _large = zeroed(&context, MIB);
@@ -138,7 +138,7 @@ fn at_level_counts_the_message_says_how_to_get_call_sites() -> Result<()> {
     let growth = message(|| assert_no_growth!(context, 4, kept.push(zeroed(&context, MIB))));
     for message in [peak, growth] {
         assert!(
-            message.ends_with("Level::Stacks; the level is counts.)"),
+            message.ends_with("TrackingLevel::Stacks; the level is counts.)"),
             "{message}"
         );
     }
@@ -172,7 +172,7 @@ fn threads_and_nested_blocks() -> Result<()> {
 
 #[test]
 fn a_call_site_that_grows_is_named() -> Result<()> {
-    let context = Context::builder().level(Level::Stacks).build()?;
+    let context = Context::builder().level(TrackingLevel::Stacks).build()?;
     let mut kept = Vec::new();
     let message = message(|| {
         assert_no_growth!(context, 10, {
@@ -226,10 +226,10 @@ fn no_false_alarm() -> Result<()> {
         current = zeroed(&context, 1000 + runs % 2 * 5000);
     });
     let stream = Stream::new(&context)?;
-    let pool = MemoryPool::new(&context)?;
+    let pool = DriverPool::new(&context)?;
     assert_no_growth!(context, 20, {
-        drop(DeviceBuffer::<u8>::zeroed_on(&stream, MIB)?);
-        drop(DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), MIB)?);
+        drop(DeviceBuffer::<u8>::zeroed(&stream, MIB)?);
+        drop(DeviceBuffer::<u8>::zeroed(&pool.on(&stream), MIB)?);
     });
     // Not freed until the operation that follows the host function. Of one iteration, nothing may stay.
     for _ in 0..20 {

@@ -44,7 +44,7 @@ fn make(context: &Context, stream: &Stream, numbers: &mut Numbers) -> Result<Thi
     let len = 1 + numbers.below(2000) as usize;
     Ok(match numbers.below(8) {
         0 => Thing::Device(DeviceBuffer::zeroed(context, len)?),
-        1 => Thing::Device(DeviceBuffer::zeroed_on(stream, len)?),
+        1 => Thing::Device(DeviceBuffer::zeroed(stream, len)?),
         2 => Thing::Single(DeviceBox::new(context, &7)?),
         3 => Thing::Pinned(PinnedBuffer::zeroed(context, len)?),
         4 => Thing::Managed(ManagedBuffer::zeroed(context, len)?),
@@ -103,7 +103,7 @@ fn threads_share_a_context_and_what_is_made_in_it() -> Result<()> {
                     drop(thing);
                 }
                 _ => {
-                    let lost = DeviceBuffer::<u8>::zeroed(&context, 64)?.named("lost");
+                    let lost = DeviceBuffer::<u8>::zeroed(&context, 64)?.with_label("lost");
                     std::mem::forget(lost);
                     forgotten.fetch_add(1, Ordering::Relaxed);
                 }
@@ -181,7 +181,7 @@ fn work_until_closed(stream: &Stream, buffer: &mut DeviceBuffer<u32>, begun: &At
             .and_then(|()| buffer.to_vec())
             .and_then(|values| {
                 assert_eq!(values, [round; 50]);
-                drop(DeviceBuffer::<u8>::zeroed_on(stream, 500)?);
+                drop(DeviceBuffer::<u8>::zeroed(stream, 500)?);
                 stream.synchronize()
             });
         begun.fetch_add(1, Ordering::Relaxed);
@@ -255,7 +255,7 @@ fn a_context_goes_while_guards_go() -> Result<()> {
         let mut heaps = Vec::new();
         for _ in 0..4 {
             let plain = (0..EACH).map(|_| DeviceBuffer::<u8>::zeroed(&context, 100));
-            let ordered = (0..EACH).map(|_| DeviceBuffer::<u8>::zeroed_on(&stream, 100));
+            let ordered = (0..EACH).map(|_| DeviceBuffer::<u8>::zeroed(&stream, 100));
             heaps.push(plain.chain(ordered).collect::<Result<Vec<_>>>()?);
         }
         assert_eq!(context.live_count(), 1 + 8 * EACH as u64);
@@ -459,7 +459,7 @@ fn labels_that_nothing_has_are_freed() -> Result<()> {
                 for request in 0..EACH {
                     let _request = label(&format!("request {request} of thread {number}"));
                     let buffer = DeviceBuffer::<u8>::zeroed(context, 1).unwrap();
-                    let buffer = buffer.named(&format!("buffer {request}"));
+                    let buffer = buffer.with_label(&format!("buffer {request}"));
                     if request % 500 == 0 {
                         kept.lock().unwrap().push(buffer);
                     }

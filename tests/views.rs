@@ -5,7 +5,7 @@ use cuguard::driver::DriverKind;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, DeviceView, Error, ManagedBuffer, MemoryPool, Result, Stream,
+    Context, DeviceBox, DeviceBuffer, DeviceView, DriverPool, Error, ManagedBuffer, Result, Stream,
     assert_no_leaks,
 };
 use cuguard_testing::{Requirement, not_run};
@@ -18,12 +18,12 @@ fn numbers() -> Vec<u32> {
 
 /// One buffer of each kind with the same values: synchronous, stream-ordered on two streams, of a pool.
 fn kinds(context: &Context, streams: [&Stream; 2]) -> Result<Vec<DeviceBuffer<u32>>> {
-    let pool = MemoryPool::new(context)?;
+    let pool = DriverPool::new(context)?;
     Ok(vec![
         DeviceBuffer::from_slice(context, &numbers())?,
-        DeviceBuffer::from_slice_on(streams[0], &numbers())?,
-        DeviceBuffer::from_slice_on(streams[1], &numbers())?,
-        DeviceBuffer::from_slice_in(&pool.on(streams[1]), &numbers())?,
+        DeviceBuffer::from_slice(streams[0], &numbers())?,
+        DeviceBuffer::from_slice(streams[1], &numbers())?,
+        DeviceBuffer::from_slice(&pool.on(streams[1]), &numbers())?,
     ])
 }
 
@@ -82,10 +82,10 @@ fn a_copy_sees_a_fill_that_is_pending() -> Result<()> {
     let _turn = turn();
     let context = context()?;
     let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
-    let mut from = DeviceBuffer::<u8>::zeroed_on(&one, 8 << 20)?;
+    let mut from = DeviceBuffer::<u8>::zeroed(&one, 8 << 20)?;
     let mut targets = [
         DeviceBuffer::<u8>::zeroed(&context, 8 << 20)?,
-        DeviceBuffer::<u8>::zeroed_on(&other, 8 << 20)?,
+        DeviceBuffer::<u8>::zeroed(&other, 8 << 20)?,
     ];
     for (round, target) in targets.iter_mut().enumerate() {
         let value = round as u8 + 1;
@@ -103,11 +103,11 @@ fn copies_between_contexts() -> Result<()> {
     let (a, b) = (Stream::new(&one)?, Stream::new(&other)?);
     let (from, ordered) = (
         DeviceBuffer::from_slice(&one, &numbers())?,
-        DeviceBuffer::from_slice_on(&a, &numbers())?,
+        DeviceBuffer::from_slice(&a, &numbers())?,
     );
     let mut targets = [
         DeviceBuffer::<u32>::zeroed(&other, LEN)?,
-        DeviceBuffer::<u32>::zeroed_on(&b, LEN)?,
+        DeviceBuffer::<u32>::zeroed(&b, LEN)?,
     ];
     for target in &mut targets {
         for source in [&from, &ordered] {
@@ -141,7 +141,7 @@ fn fills_of_any_size() -> Result<()> {
         for len in [0, 1, 2, 3, 100, 1023] {
             let mut buffers = [
                 DeviceBuffer::<T>::zeroed(context, len)?,
-                DeviceBuffer::<T>::zeroed_on(stream, len)?,
+                DeviceBuffer::<T>::zeroed(stream, len)?,
             ];
             for buffer in &mut buffers {
                 buffer.fill(value)?;
@@ -225,21 +225,21 @@ fn clones_are_of_the_same_kind() -> Result<()> {
     let context = context()?;
     {
         let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
-        let pool = MemoryPool::new(&context)?;
+        let pool = DriverPool::new(&context)?;
         for buffer in kinds(&context, [&one, &other])? {
             let mut copy = buffer.try_clone()?;
             copy.fill(1)?;
             assert_eq!(buffer.to_vec()?, numbers());
             assert_eq!(copy.to_vec()?, [1; LEN]);
         }
-        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&one), 4096)?;
+        let buffer = DeviceBuffer::<u8>::zeroed(&pool.on(&one), 4096)?;
         let used = pool.used_bytes()?;
         let copy = buffer.try_clone()?;
         assert_eq!(pool.used_bytes()?, 2 * used);
         // The source may be dropped while the copy is pending.
         drop(buffer);
         assert_eq!(copy.to_vec()?, [0; 4096]);
-        let empty = DeviceBuffer::<u8>::zeroed_on(&one, 0)?.try_clone()?;
+        let empty = DeviceBuffer::<u8>::zeroed(&one, 0)?.try_clone()?;
         assert!(empty.is_empty());
         let live = context.snapshot().live;
         let clones = live
@@ -304,7 +304,7 @@ fn structs_are_elements() -> Result<()> {
 fn casts_keep_memory_and_record() -> Result<()> {
     let _turn = turn();
     let context = context()?;
-    let words = DeviceBuffer::from_slice(&context, &[1_u32, 2, 3])?.named("words");
+    let words = DeviceBuffer::from_slice(&context, &[1_u32, 2, 3])?.with_label("words");
     let bytes = words.cast::<u8>()?;
     assert_eq!(bytes.len(), 12);
     assert_eq!(context.snapshot().live[0].label.as_deref(), Some("words"));
@@ -366,7 +366,7 @@ fn views_of_a_closed_context_fail() -> Result<()> {
     let stream = Stream::new(&context)?;
     let mut buffers = [
         DeviceBuffer::<u8>::zeroed(&context, 4)?,
-        DeviceBuffer::<u8>::zeroed_on(&stream, 4)?,
+        DeviceBuffer::<u8>::zeroed(&stream, 4)?,
     ];
     let other = DeviceBuffer::<u8>::zeroed(&context, 4)?;
     context.close()?;
@@ -425,7 +425,7 @@ fn views_are_ordered_after_cust() -> Result<()> {
     let context = context()?;
     let _current = context.make_current()?;
     let stream = Stream::new(&context)?;
-    let mut buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 8 << 20)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 8 << 20)?;
     for value in 1..4 {
         CopyDestination::copy_from(&mut *buffer, &vec![value; 8 << 20])?;
         let copy = buffer.try_clone()?;
@@ -453,7 +453,7 @@ fn copies_between_two_devices() -> Result<()> {
     let (first, second) = (Context::new(0)?, Context::new(1)?);
     let stream = Stream::new(&second)?;
     let mut from = DeviceBuffer::from_slice(&first, &numbers())?;
-    let mut to = DeviceBuffer::<u32>::zeroed_on(&stream, LEN)?;
+    let mut to = DeviceBuffer::<u32>::zeroed(&stream, LEN)?;
     to.slice_mut(1..)?.copy_from(from.slice(..LEN - 1)?)?;
     assert_eq!(to.slice(1..)?.to_vec()?, numbers()[..LEN - 1]);
     fn sum(values: DeviceView<'_, u32>) -> Result<u32> {
@@ -505,7 +505,7 @@ fn boxes_and_managed_memory_have_views() -> Result<()> {
     let mut boxed = DeviceBox::new(&context, &7_u32)?;
     let mut buffers = [
         DeviceBuffer::<u32>::zeroed(&context, 4)?,
-        DeviceBuffer::<u32>::zeroed_on(&stream, 4)?,
+        DeviceBuffer::<u32>::zeroed(&stream, 4)?,
     ];
     for buffer in &mut buffers {
         buffer.copy_from(&managed)?;

@@ -2,7 +2,7 @@
 
 use cuguard::memory::Source;
 use cuguard::report::ReportSettings;
-use cuguard::{Context, DeviceBuffer, Error, Level, MemoryPool, Pool, Stream};
+use cuguard::{Context, DeviceBuffer, DriverPool, Error, Pool, Stream, TrackingLevel};
 
 use crate::Outcome;
 
@@ -56,15 +56,15 @@ impl Allocator for Own {
 }
 
 /// The driver's pool.
-pub struct Driver(MemoryPool);
+pub struct Driver(DriverPool);
 
 impl Allocator for Driver {
-    const NAME: &str = "cuguard MemoryPool";
+    const NAME: &str = "cuguard DriverPool";
 
-    type On<'a> = cuguard::memory::MemoryPoolStream<'a>;
+    type On<'a> = cuguard::memory::DriverPoolStream<'a>;
 
     fn new(context: &Context) -> Outcome<Self> {
-        let pool = MemoryPool::new(context)?;
+        let pool = DriverPool::new(context)?;
         pool.set_release_threshold(u64::MAX)?;
         Ok(Self(pool))
     }
@@ -85,7 +85,7 @@ impl Allocator for Driver {
 /// Uninitialized memory, which no work here reads before it is written.
 pub fn block(source: &impl Source, bytes: usize) -> cuguard::Result<DeviceBuffer<u8>> {
     // SAFETY: read by nothing but kernels that run after it is filled.
-    unsafe { DeviceBuffer::uninitialized_in(source, bytes) }
+    unsafe { DeviceBuffer::uninitialized(source, bytes) }
 }
 
 /// A large block: at once, or after [`Allocator::make_room`]. What was needed for it is noted.
@@ -133,10 +133,10 @@ fn refused(error: &Error) -> String {
 }
 
 /// What a context records, and how the figures call it.
-pub const LEVELS: [(Level, &str); 3] = [
-    (Level::Counts, ""),
-    (Level::Sites, " sites"),
-    (Level::Stacks, " stacks"),
+pub const LEVELS: [(TrackingLevel, &str); 3] = [
+    (TrackingLevel::Counts, ""),
+    (TrackingLevel::Sites, " sites"),
+    (TrackingLevel::Stacks, " stacks"),
 ];
 
 /// An allocator to be measured: a pool of a context of its own, and a stream. Dropped in this order.
@@ -149,7 +149,7 @@ pub struct Setup<A> {
 }
 
 impl<A: Allocator> Setup<A> {
-    pub fn new(level: Level, suffix: &str) -> Outcome<Self> {
+    pub fn new(level: TrackingLevel, suffix: &str) -> Outcome<Self> {
         let context = context(level)?;
         Ok(Self {
             name: format!("{}{suffix}", A::NAME),
@@ -169,7 +169,7 @@ impl<A: Allocator> Setup<A> {
 }
 
 /// A context that reports nothing.
-pub fn context(level: Level) -> cuguard::Result<Context> {
+pub fn context(level: TrackingLevel) -> cuguard::Result<Context> {
     Context::builder()
         .level(level)
         .report(ReportSettings::silent().depth(64))

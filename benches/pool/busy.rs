@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use cuguard::driver::{DriverKind, load};
-use cuguard::{Level, Module, Stream};
+use cuguard::{Module, Stream, TrackingLevel};
 
 use crate::adaptor::{Allocator, Driver, Own, block, context};
 use crate::figures::{figure, note};
@@ -28,7 +28,7 @@ fn one<A: Allocator>() -> Outcome {
         );
         return Ok(());
     }
-    let context = context(Level::Counts)?;
+    let context = context(TrackingLevel::Counts)?;
     let _current = context.make_current()?;
     let module = Module::from_ptx(&context, include_str!("../../kernels/spin.ptx"))?;
     let spin = module.function("spin")?;

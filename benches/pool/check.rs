@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use cuguard::driver::{DriverKind, load};
-use cuguard::{Context, DeviceBox, DeviceBuffer, Function, Level, Module, Stream};
+use cuguard::{Context, DeviceBox, DeviceBuffer, Function, Module, Stream, TrackingLevel};
 
 use crate::adaptor::{Allocator, Own, block, context, large as large_block};
 use crate::figures::{figure, note};
@@ -128,7 +128,7 @@ impl Kernels<'_> {
 }
 
 fn one<A: Allocator>(options: &Options, case: &str, bytes: u64, half: Half) -> Outcome {
-    let context = context(Level::Sites)?;
+    let context = context(TrackingLevel::Sites)?;
     let _current = context.make_current()?;
     let module = Module::from_ptx(&context, include_str!("blocks.ptx"))?;
     let kernels = Kernels {

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use cuguard::{Context, DeviceBuffer, Level, Stream};
+use cuguard::{Context, DeviceBuffer, Stream, TrackingLevel};
 use cust::memory::DeviceBuffer as CustBuffer;
 
 use crate::adaptor::{Allocator, Driver, Own, block, context, large as large_block};
@@ -101,7 +101,7 @@ fn milliseconds(begin: Instant) -> f64 {
 }
 
 fn one<A: Allocator>(options: &Options, case: &str, bytes: u64, half: Half) -> Outcome {
-    let context = context(Level::Counts)?;
+    let context = context(TrackingLevel::Counts)?;
     let _current = context.make_current()?;
     let stream = Stream::new(&context)?;
     let before = context.memory()?.free;

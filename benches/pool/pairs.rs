@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use cuguard::Level;
+use cuguard::TrackingLevel;
 
 use crate::adaptor::{Allocator, Driver, Own, Setup, block};
 use crate::figures::figure;
@@ -53,7 +53,7 @@ fn one_pair<A: Allocator>(setup: &Setup<A>) -> Act<'_> {
 
 pub fn pair(options: &Options) -> Outcome {
     let own = Setup::<Own>::at_all_levels()?;
-    let driver = Setup::<Driver>::new(Level::Counts, "")?;
+    let driver = Setup::<Driver>::new(TrackingLevel::Counts, "")?;
     // As in a program that works in one context: it is current already.
     let _current = own[0].context.make_current()?;
     let mut acts: Vec<_> = own.iter().map(one_pair).collect();
@@ -121,7 +121,7 @@ pub fn churn(options: &Options) -> Outcome {
         ("1000 live, powers of two", true),
     ] {
         let own = Setup::<Own>::at_all_levels()?;
-        let driver = Setup::<Driver>::new(Level::Counts, "")?;
+        let driver = Setup::<Driver>::new(TrackingLevel::Counts, "")?;
         let _current = own[0].context.make_current()?;
         let mut acts: Vec<_> = own
             .iter()

@@ -3,7 +3,7 @@
 use std::sync::Barrier;
 use std::time::Instant;
 
-use cuguard::{Level, Stream};
+use cuguard::{Stream, TrackingLevel};
 
 use crate::adaptor::{Allocator, Driver, Own, Setup, block};
 use crate::figures::figure;
@@ -17,7 +17,7 @@ pub fn threads(options: &Options) -> Outcome {
     for setup in Setup::<Own>::at_all_levels()? {
         both(options, setup)?;
     }
-    both(options, Setup::<Driver>::new(Level::Counts, "")?)
+    both(options, Setup::<Driver>::new(TrackingLevel::Counts, "")?)
 }
 
 fn both<A: Allocator>(options: &Options, setup: Setup<A>) -> Outcome {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use cuguard::{DeviceBuffer, Level, Stream};
+use cuguard::{DeviceBuffer, Stream, TrackingLevel};
 
 use crate::adaptor::{Allocator, Driver, Own, block, context};
 use crate::figures::{figure, note};
@@ -111,7 +111,7 @@ fn one<A: Allocator>(options: &Options) -> Outcome {
         return Ok(());
     }
     let trace = Trace::read(&options.trace)?;
-    let context = context(Level::Counts)?;
+    let context = context(TrackingLevel::Counts)?;
     let _current = context.make_current()?;
     let streams: Vec<_> = (0..trace.streams)
         .map(|_| Stream::new(&context))

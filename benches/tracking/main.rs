@@ -19,7 +19,7 @@ mod timing;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cuguard::{Context, Level, Stream};
+use cuguard::{Context, Stream, TrackingLevel};
 
 use cuguard::report::ReportSettings;
 
@@ -91,11 +91,11 @@ impl Way {
     /// A context in which cuguard tracks in this way. (With `cust` it is only there to be current.)
     fn context(self) -> cuguard::Result<Context> {
         let (level, sample) = match self {
-            Self::Cust | Self::Counts => (Level::Counts, 1),
-            Self::Sites => (Level::Sites, 1),
-            Self::Stacks => (Level::Stacks, 1),
+            Self::Cust | Self::Counts => (TrackingLevel::Counts, 1),
+            Self::Sites => (TrackingLevel::Sites, 1),
+            Self::Stacks => (TrackingLevel::Stacks, 1),
             // One in a hundred, with its stack.
-            Self::Sampled => (Level::Stacks, 100),
+            Self::Sampled => (TrackingLevel::Stacks, 100),
         };
         Context::builder()
             .level(level)

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use cuguard::report::Report;
 
-use cuguard::{Context, DeviceBuffer, Level, Stream};
+use cuguard::{Context, DeviceBuffer, Stream, TrackingLevel};
 
 use cuguard::report::ReportSettings;
 
@@ -84,7 +84,7 @@ fn fill(way: Way, context: &Context, count: usize) -> Outcome {
                 Way::Cust => cust::memory::cuda_malloc_async::<u8>(cust_stream, BYTES)
                     .map(|address| BYPASSED.lock().unwrap().push(address.as_raw()))
                     .map_err(Into::into),
-                _ => DeviceBuffer::<u8>::uninitialized_on(&stream, BYTES)
+                _ => DeviceBuffer::<u8>::uninitialized(&stream, BYTES)
                     .map(std::mem::forget)
                     .map_err(Into::into),
             }
@@ -112,7 +112,7 @@ pub fn records(short: bool) -> Outcome {
             let context = match way {
                 Way::Cust => Context::builder()
                     .dedicated()
-                    .level(Level::Counts)
+                    .level(TrackingLevel::Counts)
                     .build()?,
                 _ => way.context()?,
             };

@@ -28,7 +28,7 @@ fn guarded(context: &Context, stream: Option<&Stream>, bytes: usize) -> Outcome 
     unsafe {
         match stream {
             None => drop(DeviceBuffer::<u8>::uninitialized(context, bytes)?),
-            Some(stream) => drop(DeviceBuffer::<u8>::uninitialized_on(stream, bytes)?),
+            Some(stream) => drop(DeviceBuffer::<u8>::uninitialized(stream, bytes)?),
         }
     }
     Ok(())
@@ -110,7 +110,7 @@ impl Crowd for Guarded<'_> {
     fn replace(&mut self, index: usize, bytes: usize) -> Outcome {
         self.0[index] = None;
         // SAFETY: nothing reads the memory.
-        self.0[index] = Some(unsafe { DeviceBuffer::uninitialized_on(self.1, bytes)? });
+        self.0[index] = Some(unsafe { DeviceBuffer::uninitialized(self.1, bytes)? });
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use cuguard::{Context, DeviceBuffer, Error, Level};
+use cuguard::{Context, DeviceBuffer, Error, TrackingLevel};
 
 use cuguard::oom::OomPolicy;
 use cust::memory::DeviceBuffer as CustBuffer;
@@ -45,7 +45,7 @@ pub fn shortage(short: bool) -> Outcome {
     };
     for (name, ask) in [("alone", false), ("nvml", true)] {
         let settings = OomPolicy::new().ask_processes(ask);
-        for level in [Level::Sites, Level::Stacks] {
+        for level in [TrackingLevel::Sites, TrackingLevel::Stacks] {
             let context = Context::builder()
                 .level(level)
                 .oom_policy(settings.clone())

@@ -21,7 +21,7 @@ fn keep(bytes: usize) -> cuguard::Result<u64> {
         Some(state) => state,
         none => none.insert((Context::new(0)?, Vec::new())),
     };
-    buffers.push(DeviceBuffer::zeroed(context, bytes)?.named("left behind"));
+    buffers.push(DeviceBuffer::zeroed(context, bytes)?.with_label("left behind"));
     Ok(context.live_bytes())
 }
 

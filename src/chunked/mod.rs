@@ -481,10 +481,10 @@ impl<T: DeviceCopy, S> WorkerMemory<T, S> {
     /// For pieces of up to as many values as these, which are copied to the device. Device memory is allocated first: it
     /// is scarce, and page-locked memory is slow to allocate.
     fn new(context: &Context, values: &[T], make: impl Fn(usize) -> Result<S>) -> Result<Self> {
-        let device = DeviceBuffer::from_slice(context, values)?.named("Chunked: piece");
+        let device = DeviceBuffer::from_slice(context, values)?.with_label("Chunked: piece");
         let extra = make(values.len())?;
-        let staging = PinnedBuffer::from_slice(context, values)?.named("Chunked: staging");
-        let stream = Stream::new(context)?.named("Chunked");
+        let staging = PinnedBuffer::from_slice(context, values)?.with_label("Chunked: staging");
+        let stream = Stream::new(context)?.with_label("Chunked");
         Ok(Self {
             extra,
             staging,

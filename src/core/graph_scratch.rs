@@ -1,14 +1,14 @@
 //! Whether the scratch memory of a graph fits, before the graph is launched.
 //!
-//! The driver must not refuse a launch for that: what it could reserve until then stays reserved until the process ends,
-//! released by no call and used by no launch. (The conformance suite tests that.) A launch that might fit is never refused here:
-//! what others use at the moment, only the driver knows.
+//! The check comes first because a launch that the driver refuses loses memory: what the driver had reserved before it refused
+//! stays reserved until the process ends. No call releases it, and no launch uses it. (The conformance suite tests that.) The
+//! check never refuses a launch that might fit, because only the driver knows what others use at the moment.
 
 use std::sync::Mutex;
 
 use cuguard_driver::result::{graph, memory, virtual_memory};
 use cuguard_driver::sys::CUresult;
-use cuguard_registry::{Key, Kind};
+use cuguard_registry::{Key, ResourceKind};
 use cuguard_report::oom::GRAPH_CHUNK;
 
 use crate::core::shared::budget::Refused;
@@ -55,7 +55,7 @@ pub(crate) fn check(
             // SAFETY: created just now, and mapped nowhere.
             let released = unsafe { virtual_memory::release(memory) };
             if let Err(error) = released {
-                let key = Key::new(Kind::Physical, memory);
+                let key = Key::new(ResourceKind::Physical, memory);
                 state.record_failed_free(key, missing, None, error);
             }
             Ok(entered.check(released)?)

@@ -2,9 +2,9 @@
 //!
 //! A block moves behind its address, so no work may touch it meanwhile: none that is in flight, and none that is enqueued
 //! before the move is complete. Every operation of this crate that enqueues work enters the gate, so the gate is
-//! [paused](cuguard_sync::Gate::pause), and the device is waited for: before the pause, which may take as long as the
-//! caller permits, and during it, which must not take long. A host function on a stream may be waiting at the gate, and the
-//! device for it. Then the pause ends and it is tried again.
+//! [paused](cuguard_sync::Gate::pause). The compaction waits for the device twice: before the pause, for as long as the caller
+//! permits, and during the pause, only briefly, because a host function may be waiting at the gate while the device waits
+//! for that function. In that case the pause ends, and the compaction tries again.
 //!
 //! The wait before the pause polls events in the streams that are known, outside of the gate: it has a limit, it ends
 //! when the context is closed, and no capture is in its way. Only the wait during the pause is one for the driver's

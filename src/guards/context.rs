@@ -13,7 +13,7 @@ use crate::error::Result;
 #[cfg(doc)]
 use crate::guards::ContextBuilder;
 use crate::guards::{Device, Stream};
-use cuguard_registry::{Kind, Level, Snapshot, SnapshotReason, Totals};
+use cuguard_registry::{ResourceKind, Snapshot, SnapshotReason, Totals, TrackingLevel};
 use cuguard_sync::process;
 
 /// A CUDA context. Records every resource that is created in it and reports leaks at teardown.
@@ -174,16 +174,16 @@ impl Context {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceBuffer, Kind};
+    /// use cuguard::{Context, DeviceBuffer, ResourceKind};
     ///
     /// let context = Context::new(0)?;
     /// drop(DeviceBuffer::<u8>::zeroed(&context, 1000)?);
-    /// let totals = context.totals(Kind::Device);
+    /// let totals = context.totals(ResourceKind::Device);
     /// assert_eq!((totals.bytes, totals.peak_bytes), (0, 1000));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
-    pub fn totals(&self, kind: Kind) -> Totals {
+    pub fn totals(&self, kind: ResourceKind) -> Totals {
         self.state().registry.totals(kind)
     }
 
@@ -283,16 +283,16 @@ impl Context {
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceBuffer, Level};
+    /// use cuguard::{Context, DeviceBuffer, TrackingLevel};
     ///
     /// let context = Context::new(0)?;
-    /// context.set_level(Level::Stacks); // for the part of the program that leaks
+    /// context.set_level(TrackingLevel::Stacks); // for the part of the program that leaks
     /// let suspect = DeviceBuffer::<u8>::zeroed(&context, 100)?;
-    /// context.set_level(Level::Counts);
+    /// context.set_level(TrackingLevel::Counts);
     /// assert_eq!(context.snapshot().live.len(), 1);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    pub fn set_level(&self, level: Level) {
+    pub fn set_level(&self, level: TrackingLevel) {
         self.state().registry.set_level(level);
     }
 
@@ -300,7 +300,7 @@ impl Context {
     /// the resources as leaked. Guards that outlive it turn inert: using them fails with [`Error::ContextClosed`], dropping them
     /// does nothing.
     ///
-    /// Only resources with a record are freed. There are no records at [`Level::Counts`] and for resources that
+    /// Only resources with a record are freed. There are no records at [`TrackingLevel::Counts`] and for resources that
     /// [sampling](crate::report::ReportSettings::sample) skipped, and nothing is freed with
     /// [`free_leaks(false)`](ContextBuilder::free_leaks). Such memory is lost until the driver's context is destroyed (a
     /// primary context may have other holders), stream-ordered memory until the process exits.

@@ -13,7 +13,7 @@ use crate::guards::pool_builder::check_device;
 use crate::guards::{Context, PoolBuilder, Schedule};
 use crate::live;
 use crate::recovery;
-use cuguard_registry::{Level, Registry};
+use cuguard_registry::{Registry, TrackingLevel};
 use cuguard_report::ReportSettings;
 
 /// Configures a [`Context`]; see [`Context::builder`].
@@ -38,7 +38,7 @@ pub struct ContextBuilder {
     device: u32,
     dedicated: bool,
     schedule: Option<Schedule>,
-    level: Option<Level>,
+    level: Option<TrackingLevel>,
     report: Option<ReportSettings>,
     free_leaks: Option<bool>,
     memory_limit: Option<u64>,
@@ -86,20 +86,20 @@ impl ContextBuilder {
         self
     }
 
-    /// Sets what is recorded for each resource. The default is [`Level::Stacks`] if there is a report, else
-    /// [`Level::Sites`]. `LEAK_REPORT=level=…` takes precedence.
+    /// Sets what is recorded for each resource. The default is [`TrackingLevel::Stacks`] if there is a report, else
+    /// [`TrackingLevel::Sites`]. `LEAK_REPORT=level=…` takes precedence.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceBuffer, Level};
+    /// use cuguard::{Context, DeviceBuffer, TrackingLevel};
     ///
-    /// let context = Context::builder().level(Level::Counts).build()?;
+    /// let context = Context::builder().level(TrackingLevel::Counts).build()?;
     /// let buffer = DeviceBuffer::<u8>::zeroed(&context, 100)?;
     /// let snapshot = context.snapshot();
     /// assert!(snapshot.live.is_empty() && snapshot.unrecorded.len() == 1);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
-    pub fn level(mut self, level: Level) -> Self {
+    pub fn level(mut self, level: TrackingLevel) -> Self {
         self.level = Some(level);
         self
     }
@@ -181,20 +181,20 @@ impl ContextBuilder {
     }
 
     /// Makes every [`DeviceBuffer`](crate::DeviceBuffer) and [`DeviceBox`](crate::DeviceBox) of the context come from a
-    /// [`Pool`](crate::Pool): also those of `zeroed` and `zeroed_on`, and scratch memory of scopes. Buffers that are
-    /// allocated without a stream are freed in the order of the default stream. The default is no pool.
+    /// [`Pool`](crate::Pool): also those that are allocated from a stream, and scratch memory of scopes. Buffers that are
+    /// allocated from the context are freed in the order of the default stream. The default is no pool.
     ///
     /// This pool has no guard: its figures are in a [snapshot](crate::Context::snapshot), it releases idle memory by itself, and
     /// merges pages when memory runs short. To call [`Pool::compact`](crate::Pool::compact), `trim` or `pin`, create a
-    /// [`Pool`](crate::Pool) and allocate with `zeroed_in`.
+    /// [`Pool`](crate::Pool) and allocate from it.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceBuffer, Kind, Pool};
+    /// use cuguard::{Context, DeviceBuffer, ResourceKind, Pool};
     ///
     /// let context = Context::builder().pool(Pool::builder().limit(1 << 30)).build()?;
     /// let buffer = DeviceBuffer::<u8>::zeroed(&context, 1000)?;
-    /// assert_eq!(context.totals(Kind::Pooled).bytes, 1000);
+    /// assert_eq!(context.totals(ResourceKind::Pooled).bytes, 1000);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn pool(mut self, pool: PoolBuilder) -> Self {
@@ -270,13 +270,13 @@ impl ContextBuilder {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # cuguard::Device::count()?;
     /// use cuguard::driver::{api, sys::CUcontext};
-    /// use cuguard::{Context, Level};
+    /// use cuguard::{Context, TrackingLevel};
     ///
     /// let mut handle = CUcontext::NULL;
     /// // SAFETY: `handle` is valid for writes.
     /// assert!(unsafe { api::cuCtxCreate_v2(&mut handle, 0, 0) }.is_success());
     /// // SAFETY: created above, and destroyed by nothing else.
-    /// let context = unsafe { Context::builder().level(Level::Counts).build_from_raw(handle)? };
+    /// let context = unsafe { Context::builder().level(TrackingLevel::Counts).build_from_raw(handle)? };
     /// context.close()?; // destroys it
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -380,7 +380,7 @@ impl ContextBuilder {
         let level = level.or(report.wanted_level()).unwrap_or_default();
         cuguard_report::start_recording(&report);
         cuguard_report::note_crate();
-        if level == Level::Counts {
+        if level == TrackingLevel::Counts {
             cuguard_report::warn_of_counts();
         }
         static NUMBER: AtomicU64 = AtomicU64::new(1);

@@ -160,7 +160,7 @@ impl Device {
         Ok(None)
     }
 
-    /// The device at a PCI address, such as `0000:65:00.0`; `None` if there is none, or if the text is no address.
+    /// The device at a PCI address, such as `0000:65:00.0`; `None` if there is none, or if the text is not an address.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

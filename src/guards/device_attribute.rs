@@ -22,7 +22,7 @@ macro_rules! attributes {
         /// assert_eq!(attribute, DeviceAttribute::WarpSize);
         /// assert_eq!("WarpSize".parse(), Ok(attribute));
         /// assert_eq!(attribute.to_string(), "CU_DEVICE_ATTRIBUTE_WARP_SIZE");
-        /// # Ok::<(), cuguard::device::UnknownAttribute>(())
+        /// # Ok::<(), cuguard::device::ParseDeviceAttributeError>(())
         /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
@@ -85,23 +85,23 @@ impl fmt::Display for DeviceAttribute {
 ///
 /// ```
 /// let error = "WARPS".parse::<cuguard::device::DeviceAttribute>().unwrap_err();
-/// let text = "\"WARPS\" is no attribute of a device; `DeviceAttribute::ALL` has the names, such as WARP_SIZE";
+/// let text = "\"WARPS\" is not a device attribute; `DeviceAttribute::ALL` has the names, such as WARP_SIZE";
 /// assert_eq!(error.to_string(), text);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{word:?} is no attribute of a device; `DeviceAttribute::ALL` has the names, such as WARP_SIZE"
+    "{word:?} is not a device attribute; `DeviceAttribute::ALL` has the names, such as WARP_SIZE"
 )]
 #[non_exhaustive]
-pub struct UnknownAttribute {
+pub struct ParseDeviceAttributeError {
     /// The word.
     pub word: String,
 }
 
 impl FromStr for DeviceAttribute {
-    type Err = UnknownAttribute;
+    type Err = ParseDeviceAttributeError;
 
-    fn from_str(word: &str) -> Result<Self, UnknownAttribute> {
+    fn from_str(word: &str) -> Result<Self, ParseDeviceAttributeError> {
         const PREFIX: &str = "CU_DEVICE_ATTRIBUTE_";
         let mut names = Self::NAMES.iter().zip(Self::VARIANTS);
         let found = names.position(|(name, variant)| {
@@ -111,7 +111,7 @@ impl FromStr for DeviceAttribute {
         });
         found
             .map(|index| Self::ALL[index])
-            .ok_or_else(|| UnknownAttribute {
+            .ok_or_else(|| ParseDeviceAttributeError {
                 word: word.to_owned(),
             })
     }

@@ -61,10 +61,10 @@ impl fmt::Debug for DeviceUuid {
 ///
 /// ```
 /// let error = "nine".parse::<cuguard::device::ComputeCapability>().unwrap_err();
-/// assert_eq!(error.to_string(), "\"nine\" is no compute capability, such as 9.0");
+/// assert_eq!(error.to_string(), "\"nine\" is not a compute capability, such as 9.0");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no {expected}")]
+#[error("{text:?} is not a {expected}")]
 #[non_exhaustive]
 pub struct ParseDeviceError {
     /// The text.

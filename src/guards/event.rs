@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::guards::{Context, Stream};
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 /// A CUDA event, recorded on a stream and complete when the stream reaches it.
 ///
@@ -104,13 +104,13 @@ impl Event {
     #[track_caller]
     fn with_flags(operation: &'static str, context: &Context, flags: u32) -> Result<Self> {
         let state = context.state();
-        let request = Request::of_unknown_size(operation, Some(Kind::Event));
+        let request = Request::of_unknown_size(operation, Some(ResourceKind::Event));
         let owned = recovery::with_recovery(state, &request, || {
             let _entered = state.enter(operation)?;
             core::allocate(
                 state,
                 &request,
-                Kind::Event,
+                ResourceKind::Event,
                 "",
                 || context.open().into(),
                 || event::create(flags).map(|event| event.0 as u64),
@@ -163,7 +163,7 @@ impl Event {
 
     /// Names the event in reports.
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         self.owned.name(label);
         self
     }

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::guards::graph_memory::{Exported, GraphMemory, GraphMemoryMut, GraphRange};
 use crate::guards::{DeviceMemory, DeviceView, DeviceViewMut};
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 /// Work that was captured by [`Stream::capture`](crate::Stream::capture). Borrows what the work uses for `'env`.
 /// Destroyed on drop.
@@ -24,7 +24,7 @@ use cuguard_registry::Kind;
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// use cuguard::graph::Graph;
-/// use cuguard::{Context, DeviceBuffer, Kind, Stream};
+/// use cuguard::{Context, DeviceBuffer, ResourceKind, Stream};
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;
@@ -33,7 +33,7 @@ use cuguard_registry::Kind;
 ///     stream.capture(|c| c.fill(&mut c.bind_mut(&mut buffer)?, 7))?;
 /// assert_eq!(graph.node_count()?, 1);
 /// drop(graph);
-/// assert_eq!(context.totals(Kind::Graph).count, 0);
+/// assert_eq!(context.totals(ResourceKind::Graph).count, 0);
 /// assert_eq!(buffer.to_vec()?, [0; 1000]); // never launched
 /// # Ok::<(), cuguard::Error>(())
 /// ```
@@ -133,13 +133,13 @@ impl<'env> Graph<'env> {
     /// # let stream = Stream::new(&context)?;
     /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
     /// let (graph, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut buffer)?, 7))?;
-    /// let graph = graph.named("step");
+    /// let graph = graph.with_label("step");
     /// let snapshot = context.snapshot();
     /// assert!(snapshot.live.iter().any(|group| group.label.as_deref() == Some("step")));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         self.owned.name(label);
         self
     }
@@ -207,11 +207,11 @@ impl<'env> Graph<'env> {
     pub fn instantiate(self) -> Result<GraphExec<'env>> {
         const OPERATION: &str = "Graph::instantiate";
         let state = self.state();
-        let request = Request::of_unknown_size(OPERATION, Some(Kind::GraphExec));
+        let request = Request::of_unknown_size(OPERATION, Some(ResourceKind::GraphExec));
         let owned = recovery::with_recovery(state, &request, || {
             let _entered = state.enter(OPERATION)?;
             let owner = || self.owned.owner().clone();
-            core::allocate(state, &request, Kind::GraphExec, "", owner, || {
+            core::allocate(state, &request, ResourceKind::GraphExec, "", owner, || {
                 // SAFETY: the graph is alive.
                 unsafe { graph::instantiate(self.as_raw(), 0) }.map(|exec| exec.0 as u64)
             })
@@ -265,13 +265,13 @@ impl<'env> GraphExec<'env> {
     /// # let stream = Stream::new(&context)?;
     /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
     /// let (graph, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut buffer)?, 7))?;
-    /// let exec = graph.instantiate()?.named("step");
+    /// let exec = graph.instantiate()?.with_label("step");
     /// let snapshot = context.snapshot();
     /// assert!(snapshot.live.iter().any(|group| group.label.as_deref() == Some("step")));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         self.owned.name(label);
         self
     }
@@ -487,7 +487,7 @@ impl<'env> GraphExec<'env> {
     /// # let mut buffer = DeviceBuffer::<u8>::zeroed(&context, 3)?;
     /// let (graph, ()) = stream.capture(|c| c.fill(&mut c.bind_mut(&mut buffer)?, 7))?;
     /// graph.instantiate()?.close()?;
-    /// assert_eq!(context.totals(cuguard::Kind::GraphExec).count, 0);
+    /// assert_eq!(context.totals(cuguard::ResourceKind::GraphExec).count, 0);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///

@@ -14,12 +14,12 @@ pub(super) fn drop_guard<G, S>(shared: Arc<S>, guard: G) -> Option<S> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Context, DeviceBuffer, Kind, MemoryPool, Stream};
+    use crate::{Context, DeviceBuffer, DriverPool, ResourceKind, Stream};
 
     /// The number of streams and of pools whose guard was dropped while buffers share them.
     fn kept(context: &Context) -> [usize; 2] {
         let snapshot = context.snapshot();
-        [Kind::Stream, Kind::MemoryPool].map(|kind| {
+        [ResourceKind::Stream, ResourceKind::MemoryPool].map(|kind| {
             let groups = snapshot.live.iter();
             groups
                 .filter(|group| group.kind == kind && group.kept)
@@ -30,8 +30,8 @@ mod tests {
     #[test]
     fn a_guard_dropped_before_its_buffers_is_recorded() -> crate::Result<()> {
         let context = Context::new(0)?;
-        let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
-        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 10)?;
+        let (stream, pool) = (Stream::new(&context)?, DriverPool::new(&context)?);
+        let buffer = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 10)?;
         assert_eq!(kept(&context), [0, 0]);
         drop(stream);
         assert_eq!(kept(&context), [1, 0]);

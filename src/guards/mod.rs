@@ -37,7 +37,7 @@ pub use context_builder::ContextBuilder;
 pub use context_guard::ContextGuard;
 pub use context_settings::{ContextLimit, Schedule};
 pub use device::Device;
-pub use device_attribute::{DeviceAttribute, UnknownAttribute};
+pub use device_attribute::{DeviceAttribute, ParseDeviceAttributeError};
 pub use device_heap::DeviceHeap;
 pub use device_identity::{ComputeCapability, DeviceUuid, ParseDeviceError};
 pub use event::Event;
@@ -46,8 +46,8 @@ pub use graph::{Graph, GraphExec};
 pub(crate) use graph_memory::{Exported, GraphRange};
 pub use graph_memory::{GraphMemory, GraphMemoryMut};
 pub use memory::{
-    Compaction, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, ManagedAdvice, ManagedBuffer,
-    MemoryLocation, MemoryPool, MemoryPoolStream, PinnedBuffer, PitchedBuffer, Pool, PoolStats,
+    Compaction, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, DriverPool, DriverPoolStream,
+    ManagedAdvice, ManagedBuffer, MemoryLocation, PinnedBuffer, PitchedBuffer, Pool, PoolStats,
     PoolStream, RegisteredVec, Source, WriteCombinedBuffer,
 };
 pub(crate) use memory::{

@@ -9,7 +9,7 @@ use crate::core::{self, Failed, OpenContext, OwnedResource, Request, peer_table}
 use crate::error::{Error, Result};
 use crate::guards::{Context, Device};
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 /// Lets kernels of one context access the memory of another, on another device (`cuCtxEnablePeerAccess`); ends on drop.
 ///
@@ -82,7 +82,7 @@ impl PeerAccess {
             device,
             peer: other,
         };
-        let request = Request::of_unknown_size(OPERATION, Some(Kind::PeerAccess));
+        let request = Request::of_unknown_size(OPERATION, Some(ResourceKind::PeerAccess));
         let owned = recovery::with_recovery(state, &request, || {
             // Its teardown waits for this, so it is alive.
             let _inside = peer_state.enter(OPERATION)?;
@@ -94,7 +94,7 @@ impl PeerAccess {
             let owned = core::allocate(
                 state,
                 &request,
-                Kind::PeerAccess,
+                ResourceKind::PeerAccess,
                 "",
                 || context.open().into(),
                 || peer_table::enable(state, peer_state),
@@ -148,12 +148,12 @@ impl PeerAccess {
     /// # cuguard::sim::configure(cuguard::sim::Config::new().devices(2)).unwrap();
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let (first, second) = (cuguard::Context::new(0)?, cuguard::Context::new(1)?);
-    /// let access = cuguard::device::PeerAccess::new(&first, &second)?.named("halo exchange");
+    /// let access = cuguard::device::PeerAccess::new(&first, &second)?.with_label("halo exchange");
     /// assert_eq!(first.snapshot().live[0].label.as_deref(), Some("halo exchange"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         self.owned.name(label);
         self
     }

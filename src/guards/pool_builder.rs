@@ -19,7 +19,7 @@ use crate::error::{DriverError, Error, Result};
 ///
 /// let context = Context::new(0)?;
 /// let pool = Pool::builder().limit(64 << 20).decay(Duration::from_secs(1)).build(&context)?;
-/// assert!(DeviceBuffer::<u8>::zeroed_in(&pool, 65 << 20).is_err());
+/// assert!(DeviceBuffer::<u8>::zeroed(&pool, 65 << 20).is_err());
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -50,8 +50,8 @@ impl PoolBuilder {
     /// use cuguard::{DeviceBuffer, Pool};
     ///
     /// let pool = Pool::builder().limit(4 << 20).build(&context)?;
-    /// let first = DeviceBuffer::<u8>::zeroed_in(&pool, 3 << 20)?;
-    /// assert!(DeviceBuffer::<u8>::zeroed_in(&pool, 3 << 20).is_err());
+    /// let first = DeviceBuffer::<u8>::zeroed(&pool, 3 << 20)?;
+    /// assert!(DeviceBuffer::<u8>::zeroed(&pool, 3 << 20).is_err());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     pub fn limit(mut self, bytes: u64) -> Self {
@@ -111,9 +111,9 @@ impl PoolBuilder {
     /// Names the pool in reports, and in the diagnosis of out-of-memory errors.
     ///
     /// ```
-    /// let builder = cuguard::Pool::builder().named("activations");
+    /// let builder = cuguard::Pool::builder().with_label("activations");
     /// ```
-    pub fn named(mut self, label: &str) -> Self {
+    pub fn with_label(mut self, label: &str) -> Self {
         self.config.label = Some(label.to_owned());
         self
     }

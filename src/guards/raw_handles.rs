@@ -11,7 +11,7 @@ use cuguard_driver::sys::{CUevent, CUmodule, CUstream};
 use crate::core::{ListedHandle, OwnedResource, Owner, StreamState};
 use crate::error::{Error, Result};
 use crate::guards::{Context, Event, Module, Stream};
-use cuguard_registry::{Entry, Key, Kind};
+use cuguard_registry::{Entry, Key, ResourceKind};
 
 /// Owns or borrows a handle. No driver call is needed, so what `into_raw` released can be owned again whatever the driver
 /// does.
@@ -19,7 +19,7 @@ use cuguard_registry::{Entry, Key, Kind};
 fn resource(
     operation: &'static str,
     context: &Context,
-    (kind, handle, argument): (Kind, usize, &'static str),
+    (kind, handle, argument): (ResourceKind, usize, &'static str),
     own: bool,
 ) -> Result<OwnedResource> {
     if handle == 0 {
@@ -80,7 +80,7 @@ impl Stream {
         } else {
             handle
         };
-        let of = (Kind::Stream, handle.0, "the stream");
+        let of = (ResourceKind::Stream, handle.0, "the stream");
         let owned = resource(operation, context, of, own)?;
         let listed = ListedHandle::new(state, |state| &state.streams, owned.key());
         Ok(Self::from_state(Arc::new(StreamState::new(listed, owned))))
@@ -97,7 +97,7 @@ impl Stream {
     /// use cuguard::{DeviceBuffer, Stream};
     ///
     /// let stream = Stream::default_stream(&context)?;
-    /// let mut buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 3)?;
+    /// let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 3)?;
     /// stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 7))?;
     /// assert_eq!(buffer.to_vec()?, [7; 3]);
     /// # Ok::<(), cuguard::Error>(())
@@ -227,7 +227,7 @@ impl Event {
     /// [`Error::NullHandle`], [`Error::ProcessEnding`]. The caller still owns the event then.
     #[track_caller]
     pub unsafe fn from_raw(context: &Context, handle: CUevent) -> Result<Self> {
-        let of = (Kind::Event, handle.0, "the event");
+        let of = (ResourceKind::Event, handle.0, "the event");
         resource("Event::from_raw", context, of, true).map(Self::foreign)
     }
 
@@ -253,7 +253,7 @@ impl Event {
     ///
     /// [`Error::NullHandle`], [`Error::ProcessEnding`].
     pub unsafe fn borrow_raw(context: &Context, handle: CUevent) -> Result<Self> {
-        let of = (Kind::Event, handle.0, "the event");
+        let of = (ResourceKind::Event, handle.0, "the event");
         resource("Event::borrow_raw", context, of, false).map(Self::foreign)
     }
 
@@ -302,7 +302,7 @@ impl Module {
     /// [`Error::NullHandle`], [`Error::ProcessEnding`]. The caller still owns the module then.
     #[track_caller]
     pub unsafe fn from_raw(context: &Context, handle: CUmodule) -> Result<Self> {
-        let of = (Kind::Module, handle.0, "the module");
+        let of = (ResourceKind::Module, handle.0, "the module");
         let owned = resource("Module::from_raw", context, of, true)?;
         Ok(Self::from_owned(owned))
     }
@@ -328,7 +328,7 @@ impl Module {
     ///
     /// [`Error::NullHandle`], [`Error::ProcessEnding`].
     pub unsafe fn borrow_raw(context: &Context, handle: CUmodule) -> Result<Self> {
-        let of = (Kind::Module, handle.0, "the module");
+        let of = (ResourceKind::Module, handle.0, "the module");
         let owned = resource("Module::borrow_raw", context, of, false)?;
         Ok(Self::from_owned(owned))
     }

@@ -40,8 +40,8 @@ use crate::guards::{Context, Event, StreamBuilder};
 /// use cuguard::{Context, DeviceBuffer, Stream};
 ///
 /// let context = Context::new(0)?;
-/// let stream = Stream::new(&context)?.named("copies");
-/// let buffer = DeviceBuffer::<f32>::zeroed_on(&stream, 1000)?;
+/// let stream = Stream::new(&context)?.with_label("copies");
+/// let buffer = DeviceBuffer::<f32>::zeroed(&stream, 1000)?;
 /// drop(buffer); // freed in stream order
 /// stream.synchronize()?;
 /// assert!(stream.is_idle()?);
@@ -108,7 +108,7 @@ impl Stream {
 
     /// Names the stream in reports.
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         self.shared.owned.name(label);
         self
     }

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::guards::{Context, Stream};
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 impl Stream {
     /// Creates a non-blocking stream with the default priority.
@@ -134,11 +134,11 @@ fn create(
     priority: i32,
 ) -> Result<Arc<StreamState>> {
     let state = owner.state();
-    let request = Request::of_unknown_size(operation, Some(Kind::Stream));
+    let request = Request::of_unknown_size(operation, Some(ResourceKind::Stream));
     recovery::with_recovery(state, &request, || {
         let _entered = state.enter(operation)?;
         let owner = || owner.clone();
-        let owned = core::allocate(state, &request, Kind::Stream, "", owner, || {
+        let owned = core::allocate(state, &request, ResourceKind::Stream, "", owner, || {
             stream::create_with_priority(flags, priority).map(|stream| stream.0 as u64)
         })?;
         let listed = ListedHandle::new(state, |state| &state.streams, owned.key());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cuguard_pool::Stats;
-use cuguard_registry::{Kind, PAGE};
+use cuguard_registry::{PAGE, ResourceKind};
 use cuguard_report::oom::PoolUse;
 
 use crate::core::open_contexts::on_device;
@@ -91,7 +91,7 @@ pub(super) fn trim(
     let may_release = state.oom_policy.compact;
     for (owner, pool) in pools(state) {
         // Memory that a pool keeps helps allocations of that pool alone.
-        let is_own = request.kind == Some(Kind::Pooled) && owner.number == state.number;
+        let is_own = request.kind == Some(ResourceKind::Pooled) && owner.number == state.number;
         if !may_release && !is_own {
             continue;
         }

@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sync::process;
 
 use super::{compaction, pools};
@@ -46,7 +46,7 @@ pub(super) fn wait_for_frees(
 ) -> bool {
     let (begin, most) = (Instant::now(), state.oom_policy.wait_at_most);
     // What that makes reusable stays in the pools where they may not release it.
-    let helps = state.oom_policy.compact || request.kind == Some(Kind::Pooled);
+    let helps = state.oom_policy.compact || request.kind == Some(ResourceKind::Pooled);
     let ended = helps && compaction::wait_for_ended_streams(state, limit, begin.checked_add(most));
     if ended {
         compaction::trim(state, request, limit);

@@ -11,7 +11,7 @@ use crate::core::open_contexts::on_device;
 use crate::core::{ContextState, Refused, Request};
 use crate::error::Error;
 use cuguard_registry::{
-    self as registry, Kind, PageUse, Registry, SharedPages, SnapshotReason, Trace,
+    self as registry, PageUse, Registry, ResourceKind, SharedPages, SnapshotReason, Trace,
     record_out_of_memory,
 };
 use cuguard_report::oom::{
@@ -157,7 +157,7 @@ fn shared_pages(device: u32, first: Option<&ContextState>) -> BTreeMap<u64, Shar
     });
     // To look at every block is slow, so only contexts that can share pages are considered: those with memory in a
     // driver context that several `Context`s use.
-    contexts.retain(|one| one.registry.totals(Kind::Device).bytes != 0);
+    contexts.retain(|one| one.registry.totals(ResourceKind::Device).bytes != 0);
     let drivers: Vec<_> = contexts.iter().map(|one| one.context).collect();
     contexts.retain(|one| drivers.iter().filter(|at| **at == one.context).count() > 1);
     let registries: Vec<_> = contexts.iter().map(|one| &one.registry).collect();
@@ -185,24 +185,28 @@ fn other_context(number: u64, registry: &Registry, shared: Option<SharedPages>) 
     if let (Some(pages), Some(shared)) = (&mut outline.pages, shared) {
         pages.share(shared);
     }
-    let held = |kind: Kind| {
+    let held = |kind: ResourceKind| {
         let mut live = registry.totals(kind).live();
         live -= outline.escaped[kind.index()];
         live
     };
-    let (plain, mut pooled) = (held(Kind::Device), held(Kind::StreamOrdered));
-    pooled += held(Kind::Pooled);
+    let (plain, mut pooled) = (
+        held(ResourceKind::Device),
+        held(ResourceKind::StreamOrdered),
+    );
+    pooled += held(ResourceKind::Pooled);
     let taken = |pages: PageUse| pages.taken().saturating_add(pages.elsewhere_bytes);
-    let escaped = |kind: Kind| outline.escaped[kind.index()].bytes;
+    let escaped = |kind: ResourceKind| outline.escaped[kind.index()].bytes;
     OtherContext {
         number,
         bytes: plain.bytes.saturating_add(pooled.bytes),
         pooled: pooled.bytes,
         pooled_blocks: pooled.count,
         taken: outline.pages.map(taken),
-        managed: held(Kind::Managed).bytes,
-        escaped: escaped(Kind::Device),
-        pooled_escaped: escaped(Kind::StreamOrdered).saturating_add(escaped(Kind::Pooled)),
+        managed: held(ResourceKind::Managed).bytes,
+        escaped: escaped(ResourceKind::Device),
+        pooled_escaped: escaped(ResourceKind::StreamOrdered)
+            .saturating_add(escaped(ResourceKind::Pooled)),
     }
 }
 
@@ -212,7 +216,11 @@ fn holdings(registry: &Registry, shared: Option<SharedPages>, why: &mut OutOfMem
     if let (Some(pages), Some(shared)) = (&mut holdings.pages, shared) {
         pages.share(shared);
     }
-    for kind in Kind::ALL.iter().copied().filter(|kind| kind.is_memory()) {
+    for kind in ResourceKind::ALL
+        .iter()
+        .copied()
+        .filter(|kind| kind.is_memory())
+    {
         let escaped = holdings.escaped[kind.index()];
         let mut live = registry.totals(kind).live();
         live -= escaped;

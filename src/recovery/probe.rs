@@ -5,7 +5,7 @@ use cuguard_driver::sys::CUstream;
 
 use crate::core::{ContextState, free};
 use crate::error::Result;
-use cuguard_registry::{Key, Kind, PAGE};
+use cuguard_registry::{Key, PAGE, ResourceKind};
 
 /// Free and total memory of the device.
 pub(super) fn memory(state: &ContextState) -> Option<(u64, u64)> {
@@ -24,7 +24,7 @@ pub(crate) fn largest_block(state: &ContextState, operation: &'static str) -> Re
         let Ok(address) = memory::alloc(bytes as usize) else {
             return Ok(false);
         };
-        let key = Key::new(Kind::Device, address);
+        let key = Key::new(ResourceKind::Device, address);
         // SAFETY: allocated just now; no other reference exists.
         let freed = unsafe { free::free(key, CUstream::NULL) };
         if let Err(error) = freed {

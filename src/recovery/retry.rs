@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_report::oom::{RecoveryResult, RecoveryStep};
 
 use super::{compaction, frees, gather, other_processes, pools, probe};
@@ -146,7 +146,7 @@ fn run_steps(
                     let waited = frees::wait_for_frees(state, request, pool_limit, &mut try_again);
                     // Another thread may have waited for the frees that were pending, or freed memory, since the last
                     // attempt. What a pool of cuguard has free is not known here.
-                    let is_pooled = request.kind == Some(Kind::Pooled);
+                    let is_pooled = request.kind == Some(ResourceKind::Pooled);
                     if !waited && (is_pooled || fits_now(state, request)) {
                         try_again();
                     }
@@ -188,7 +188,7 @@ fn run_steps(
 fn fits_now(state: &ContextState, request: &Request) -> bool {
     let is_of_device = matches!(
         request.kind,
-        Some(Kind::Device | Kind::StreamOrdered | Kind::GraphMemory)
+        Some(ResourceKind::Device | ResourceKind::StreamOrdered | ResourceKind::GraphMemory)
     );
     is_of_device && probe::memory(state).is_some_and(|(free, _)| free >= request.bytes as u64)
 }

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::guards::{
     Exported, Graph, GraphExec, GraphMemory, GraphMemoryMut, GraphParts, GraphRange, Stream,
 };
-use cuguard_registry::{Entry, Key, Kind};
+use cuguard_registry::{Entry, Key, ResourceKind};
 
 const OPERATION: &str = "Stream::capture";
 
@@ -73,7 +73,7 @@ impl ScopeEnd {
             Ok(graph) => graph,
             Err(error) => return Some(Err(error)),
         };
-        let key = Key::new(Kind::Graph, graph.0 as u64);
+        let key = Key::new(ResourceKind::Graph, graph.0 as u64);
         let owner = core.owned.owner().clone();
         let owned = OwnedResource::new_at(site, owner, key, Entry::of_handle(""));
         let freed = entered.check(freed);

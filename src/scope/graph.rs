@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::guards::{GraphExec, Stream};
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 /// An executable graph that a scope launches; see [`Scope::bind_graph`].
 ///
@@ -173,7 +173,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let request = Request {
             operation,
             // The driver's own memory for the launch is of unknown size.
-            kind: has_scratch.then_some(Kind::GraphMemory),
+            kind: has_scratch.then_some(ResourceKind::GraphMemory),
             bytes: graph.scratch_bytes,
             site,
         };

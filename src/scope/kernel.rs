@@ -191,7 +191,7 @@ fn declare<'module, S: Signature>(
 }
 
 impl<'env, S> Kernel<'env, S> {
-    /// Launches the kernel on the scope's stream, with an argument for each parameter that is no length.
+    /// Launches the kernel on the scope's stream, with an argument for each parameter that is not a length.
     ///
     /// ```standalone_crate
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -244,7 +244,7 @@ impl<'env, S> Kernel<'env, S> {
 }
 
 impl<'env, S> UncheckedKernel<'env, S> {
-    /// Launches the kernel on the scope's stream, with an argument for each parameter that is no length.
+    /// Launches the kernel on the scope's stream, with an argument for each parameter that is not a length.
     ///
     /// # Safety
     ///

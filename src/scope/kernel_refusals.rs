@@ -212,7 +212,7 @@ mod dropping_the_module_while_a_kernel_may_run {}
 /// ```
 mod a_module_that_does_not_outlive_the_scope {}
 
-/// A type that is no parameter:
+/// A type that is not a parameter:
 ///
 /// ```compile_fail,E0277
 /// # use cuguard::{*, scope::*};
@@ -231,7 +231,7 @@ mod a_module_that_does_not_outlive_the_scope {}
 /// ```
 mod a_type_that_is_no_parameter {}
 
-/// The length of what is no slice, and a length without any slice:
+/// The length of what is not a slice, and a length without any slice:
 ///
 /// ```compile_fail,E0080
 /// # use cuguard::{*, scope::*};

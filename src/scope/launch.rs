@@ -212,7 +212,7 @@ fn explain(
 #[cfg(all(test, feature = "sim"))]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+    use std::sync::{Arc, Mutex, MutexGuard};
 
     use cuguard_driver::sys::CUresult;
     use cuguard_driver::{Choice, DriverKind, load, select};
@@ -226,7 +226,7 @@ mod tests {
     /// One test at a time, because faults are global; none on a real GPU.
     fn turn() -> Option<MutexGuard<'static, ()>> {
         static LOCK: Mutex<()> = Mutex::new(());
-        let turn = LOCK.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = cuguard_sync::lock(&LOCK);
         let _ = select(Choice::Sim);
         if load().expect("a driver").kind() == DriverKind::Simulated {
             return Some(turn);

@@ -30,7 +30,7 @@ use crate::error::{Error, Result};
 ///
 /// A [`DeviceMut`] may also be passed for `&[T]`, by `&`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no parameter of a kernel",
+    message = "`{Self}` is not a kernel parameter",
     note = "parameters are `&[T]`, `&mut [T]`, `&T`, `&mut T`, numbers, `Len<I>`, `LenOf<N, I>`, and `Value<T>` for other types that can be copied to the device"
 )]
 pub trait Parameter: sealed::Sealed {

@@ -1,7 +1,6 @@
 //! Memory of other contexts in a scope: copies between devices.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::mem;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,7 +10,6 @@ use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::{DeviceCopy, DevicePointer};
 
 use super::bindable::BindableMemory;
-use super::bound::Brand;
 use super::end::PeerMemory;
 use super::uses::{Used, Uses};
 use super::{Bindable, BindableMut, DeviceMut, DeviceRef, Scope};
@@ -40,11 +38,9 @@ use crate::guards::check_len;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 pub struct PeerRef<'scope, T> {
-    address: CUdeviceptr,
-    len: usize,
+    /// Not a target of `Deref`: kernels and copies of this context must not get it.
+    memory: DeviceRef<'scope, T>,
     state: Arc<ContextState>,
-    uses: Uses,
-    brand: Brand<'scope, T>,
 }
 
 /// Device memory of another context that the work of a scope reads and writes; see [`Scope::bind_peer_mut`].
@@ -74,32 +70,29 @@ unsafe impl<T: Send> Send for PeerMut<'_, T> {}
 impl<T> PeerRef<'_, T> {
     fn new(address: CUdeviceptr, len: usize, state: &Arc<ContextState>) -> Self {
         Self {
-            address,
-            len,
+            memory: DeviceRef::new(address, len),
             state: state.clone(),
-            uses: Uses::default(),
-            brand: PhantomData,
         }
     }
 
     pub(super) fn uses(&self) -> &Uses {
-        &self.uses
+        self.memory.uses()
     }
 
     pub(super) fn address(&self) -> &CUdeviceptr {
-        &self.address
+        self.memory.address()
     }
 
     /// The number of values.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.memory.len()
     }
 
     /// Whether there are no values.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.memory.is_empty()
     }
 
     /// The device address.
@@ -108,7 +101,7 @@ impl<T> PeerRef<'_, T> {
     where
         T: DeviceCopy,
     {
-        DevicePointer::from_raw(self.address)
+        self.memory.as_device_ptr()
     }
 }
 
@@ -123,14 +116,14 @@ impl<'scope, T> Deref for PeerMut<'scope, T> {
 impl<T> fmt::Debug for PeerRef<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = std::any::type_name::<T>();
-        write!(f, "PeerRef({} x {name} of {:?})", self.len, self.state)
+        write!(f, "PeerRef({} x {name} of {:?})", self.len(), self.state)
     }
 }
 
 impl<T> fmt::Debug for PeerMut<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = std::any::type_name::<T>();
-        write!(f, "PeerMut({} x {name} of {:?})", self.len, self.state)
+        write!(f, "PeerMut({} x {name} of {:?})", self.len(), self.state)
     }
 }
 
@@ -263,7 +256,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         let (to, len) = (*to.address(), to.len());
         check_len(
             OPERATION,
-            ("the source", from.len),
+            ("the source", from.len()),
             ("the destination", len),
         )?;
         let to = (to, self.core().state().context);
@@ -272,7 +265,7 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             len,
             &from.state,
             to,
-            (from.address, from.state.context),
+            (*from.address(), from.state.context),
         )
     }
 
@@ -307,16 +300,16 @@ impl<'scope, 'env> Scope<'scope, 'env> {
         check_len(
             OPERATION,
             ("the source", from.len()),
-            ("the destination", to.len),
+            ("the destination", to.len()),
         )?;
         let used = [Used::Read(from.uses()), Used::Written(to.uses())];
         let to = &to.inner;
         let from = (*from.address(), self.core().state().context);
         self.copy_between::<T>(
             (OPERATION, used),
-            to.len,
+            to.len(),
             &to.state,
-            (to.address, to.state.context),
+            (*to.address(), to.state.context),
             from,
         )
     }

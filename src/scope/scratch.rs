@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::guards::{DeviceBuffer, PoolRef, bytes_of, check_alignment};
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 impl<'scope> Scope<'scope, '_> {
     /// Allocates memory for `len` values that lives as long as the scope, with every byte zero. Stream-ordered: allocated
@@ -45,7 +45,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// As [`DeviceBuffer::zeroed_on`].
+    /// As [`DeviceBuffer::zeroed`].
     #[track_caller]
     pub fn zeroed<T: DeviceCopy + Zeroable>(&self, len: usize) -> Result<DeviceMut<'scope, T>> {
         const OPERATION: &str = "Scope::zeroed";
@@ -83,7 +83,7 @@ impl<'scope> Scope<'scope, '_> {
     ///
     /// # Errors
     ///
-    /// As [`DeviceBuffer::zeroed_on`].
+    /// As [`DeviceBuffer::zeroed`].
     #[track_caller]
     pub unsafe fn uninitialized<T: DeviceCopy>(&self, len: usize) -> Result<DeviceMut<'scope, T>> {
         const OPERATION: &str = "Scope::uninitialized";
@@ -122,7 +122,7 @@ impl<'scope> Scope<'scope, '_> {
             drop(entered);
             let request = Request {
                 operation,
-                kind: Some(Kind::StreamOrdered),
+                kind: Some(ResourceKind::StreamOrdered),
                 bytes,
                 site: Location::caller(),
             };

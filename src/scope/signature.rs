@@ -29,7 +29,7 @@ pub trait Signature: sealed::Sealed {
     #[doc(hidden)]
     const SIZES: &'static [usize];
 
-    /// Fails to compile for a length of what is no slice.
+    /// Fails to compile for a length of what is not a slice.
     #[doc(hidden)]
     const CHECK: ();
 
@@ -177,7 +177,7 @@ const fn check(is_slice: &[bool], length_of: &[Option<usize>], common: &[bool]) 
         if let Some(index) = length_of[at] {
             assert!(
                 index < is_slice.len() && is_slice[index],
-                "LenOf names a parameter that is no slice"
+                "LenOf names a parameter that is not a slice"
             );
         }
         at += 1;

@@ -1,8 +1,8 @@
 //! The order of work on several streams that uses the same memory.
 //!
-//! What is bound in a scope over several streams knows which of them use it. An event is recorded after each operation. Before
-//! an operation that conflicts with earlier ones on other streams, its stream is made to wait for their events. So the
-//! work on each binding has the effect that it would have on one stream, and what does not conflict overlaps.
+//! In a scope over several streams, each binding records which streams use it. An event is recorded after each operation. Before
+//! an operation that conflicts with earlier ones on other streams, its stream waits for the events of those operations. So the
+//! work on each binding has the same effect as on one stream, and work that does not conflict overlaps.
 
 use std::sync::{Arc, Mutex};
 

@@ -88,7 +88,7 @@ pub(crate) fn marks() -> Vec<usize> {
 /// The number of results that [`call_driver`] leaves in [`RESULTS`].
 pub(crate) const CALLS: usize = 5;
 
-/// The results inside [`call_driver`]. The initial value is no result code.
+/// The results inside [`call_driver`]. The initial value is not a result code.
 pub(crate) static RESULTS: [AtomicU32; CALLS] = [const { AtomicU32::new(u32::MAX) }; CALLS];
 
 /// A host function that calls the driver: allocate, current context, query, free, version.
@@ -106,7 +106,7 @@ pub(crate) extern "C" fn call_driver(_: *mut c_void) {
     }
 }
 
-/// The result code that [`callback`] got. The initial value is no result code.
+/// The result code that [`callback`] got. The initial value is not a result code.
 pub(crate) static STATUS: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// A stream callback that stores its status.

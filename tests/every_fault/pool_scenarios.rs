@@ -43,7 +43,7 @@ fn expected(number: u8, range: &Range<usize>) -> Vec<u8> {
 
 fn block(source: &impl Source, bytes: usize, number: u8) -> Result<Block> {
     // SAFETY: only what is written here is read.
-    let mut buffer = unsafe { DeviceBuffer::<u8>::uninitialized_in(source, bytes)? };
+    let mut buffer = unsafe { DeviceBuffer::<u8>::uninitialized(source, bytes)? };
     for range in ends(bytes) {
         let values = expected(number, &range);
         buffer.slice_mut(range)?.copy_from_slice(&values)?;
@@ -78,12 +78,12 @@ fn free_odd(blocks: &mut Vec<Block>) {
 fn growth(settings: &ReportSettings) -> Result<()> {
     let context = primary(settings)?;
     let stream = Stream::new(&context)?;
-    let pool = Pool::builder().named("grows").build(&context)?;
+    let pool = Pool::builder().with_label("grows").build(&context)?;
     let mut blocks = Vec::new();
     for (number, bytes) in [(1, 1000), (2, 2 * MIB), (3, 3 * MIB + 1)] {
         blocks.push(block(&pool.on(&stream), bytes, number)?);
     }
-    let zeroed = DeviceBuffer::<u8>::zeroed_in(&pool, 3000)?;
+    let zeroed = DeviceBuffer::<u8>::zeroed(&pool, 3000)?;
     assert_eq!(zeroed.to_vec()?, [0; 3000]);
     let clone = (blocks[2].0.try_clone()?, 3);
     drop(blocks);
@@ -240,7 +240,7 @@ fn of_a_context(settings: &ReportSettings) -> Result<()> {
     let context = builder.pool(Pool::builder().share_tails(false)).build()?;
     let stream = Stream::new(&context)?;
     let boxed = DeviceBox::new(&context, &7_u64)?;
-    let mut buffer = DeviceBuffer::from_slice_on(&stream, &[1_u8; 1000])?;
+    let mut buffer = DeviceBuffer::from_slice(&stream, &[1_u8; 1000])?;
     let raw = DeviceBuffer::<u8>::zeroed(&context, 3 * MIB)?.into_raw();
     // SAFETY: released above, with this length.
     let owned = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, raw, 3 * MIB) };

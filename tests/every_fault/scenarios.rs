@@ -7,7 +7,7 @@ use cuguard::device::PeerAccess;
 use cuguard::memory::{ManagedAdvice, MemoryLocation, PitchedBuffer, WriteCombinedBuffer};
 use cuguard::report::ReportSettings;
 use cuguard::{
-    Chunked, Context, DeviceBox, DeviceBuffer, Error, Event, ManagedBuffer, MemoryPool,
+    Chunked, Context, DeviceBox, DeviceBuffer, DriverPool, Error, Event, ManagedBuffer,
     PinnedBuffer, Pool, RegisteredVec, Result, Stream,
 };
 
@@ -45,7 +45,7 @@ pub fn primary(settings: &ReportSettings) -> Result<Context> {
 
 fn memory(settings: &ReportSettings) -> Result<()> {
     let context = primary(settings)?;
-    let mut buffer = DeviceBuffer::from_slice(&context, &[1_u8; 1000])?.named("memory");
+    let mut buffer = DeviceBuffer::from_slice(&context, &[1_u8; 1000])?.with_label("memory");
     buffer.copy_from_slice(&[2; 1000])?;
     assert_eq!(buffer.to_vec()?, [2; 1000]);
     let boxed = DeviceBox::new(&context, &7_u64)?;
@@ -69,7 +69,7 @@ fn streams(settings: &ReportSettings) -> Result<()> {
     let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000)?;
     let (mut a, mut b) = (
         DeviceBuffer::<u8>::zeroed(&context, 1000)?,
-        DeviceBuffer::<u8>::zeroed_on(&other, 1000)?,
+        DeviceBuffer::<u8>::zeroed(&other, 1000)?,
     );
     one.scope(|s| {
         let (mut a, mut b) = (s.bind_mut(&mut a)?, s.bind_mut(&mut b)?);
@@ -91,11 +91,11 @@ fn streams(settings: &ReportSettings) -> Result<()> {
 fn pools(settings: &ReportSettings) -> Result<()> {
     let context = primary(settings)?;
     let stream = Stream::new(&context)?;
-    let pool = MemoryPool::new(&context)?;
+    let pool = DriverPool::new(&context)?;
     pool.set_release_threshold(1 << 20)?;
     let buffers = [
-        DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?,
-        DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3 << 20)?,
+        DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?,
+        DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 3 << 20)?,
     ];
     drop(pool);
     assert_eq!(buffers[0].to_vec()?, [0; 1000]);
@@ -111,10 +111,10 @@ fn pool(settings: &ReportSettings) -> Result<()> {
     // Several pages, and few bytes to fill and to copy: this is run some hundred times.
     const BYTES: usize = (2 << 20) + 5000;
     let pool = Pool::new(&context)?;
-    let kept = DeviceBuffer::from_slice_in(&pool.on(&one), &[7_u8; 5000])?;
-    let large = DeviceBuffer::<u8>::zeroed_in(&pool.on(&one), BYTES)?;
+    let kept = DeviceBuffer::from_slice(&pool.on(&one), &[7_u8; 5000])?;
+    let large = DeviceBuffer::<u8>::zeroed(&pool.on(&one), BYTES)?;
     drop(large);
-    let second = DeviceBuffer::<u8>::zeroed_in(&pool.on(&other), BYTES)?;
+    let second = DeviceBuffer::<u8>::zeroed(&pool.on(&other), BYTES)?;
     let third = second.try_clone()?;
     let address = third.into_raw();
     // SAFETY: released above, with this length, on the same stream.
@@ -135,7 +135,7 @@ fn compacted(settings: &ReportSettings) -> Result<()> {
     let mut blocks = Vec::new();
     for number in 0..12_u8 {
         let values = vec![number; 700 << 10];
-        blocks.push((number, DeviceBuffer::from_slice_in(&pool, &values)?));
+        blocks.push((number, DeviceBuffer::from_slice(&pool, &values)?));
     }
     blocks.retain(|(number, _)| number % 3 == 0);
     let compacted = pool.compact();
@@ -155,7 +155,7 @@ fn pool_for_all(settings: &ReportSettings) -> Result<()> {
     let context = builder.pool(Pool::builder()).build()?;
     let stream = Stream::new(&context)?;
     let buffer = DeviceBuffer::from_slice(&context, &[3_u8; 1000])?;
-    let on = DeviceBuffer::<u8>::zeroed_on(&stream, 3 << 20)?;
+    let on = DeviceBuffer::<u8>::zeroed(&stream, 3 << 20)?;
     let boxed = DeviceBox::new(&context, &7_u64)?;
     assert_eq!(buffer.to_vec()?, [3; 1000]);
     drop((buffer, on, stream));
@@ -183,7 +183,7 @@ fn given_away(settings: &ReportSettings) -> Result<()> {
     let plain = DeviceBuffer::from_slice(&context, &[5_u8; 100])?.into_raw();
     // SAFETY: the address and the length of a buffer of this context, given away above.
     let plain = unsafe { DeviceBuffer::<u8>::from_raw(&context, plain, 100) };
-    let ordered = DeviceBuffer::<u8>::zeroed_on(&stream, 100)?.into_raw();
+    let ordered = DeviceBuffer::<u8>::zeroed(&stream, 100)?.into_raw();
     // SAFETY: the same, on the same stream.
     let ordered = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, ordered, 100) };
     assert_eq!(plain.to_vec()?, [5; 100]);
@@ -196,10 +196,10 @@ fn forgotten(settings: &ReportSettings) -> Result<()> {
     let forget = || -> Result<()> {
         let stream = Stream::new(&context)?;
         std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 1000)?);
-        std::mem::forget(DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?);
+        std::mem::forget(DeviceBuffer::<u8>::zeroed(&stream, 1000)?);
         std::mem::forget(PinnedBuffer::<u8>::zeroed(&context, 1000)?);
         std::mem::forget(Event::new(&context)?);
-        std::mem::forget(MemoryPool::new(&context)?);
+        std::mem::forget(DriverPool::new(&context)?);
         std::mem::forget(stream);
         Ok(())
     };
@@ -214,10 +214,10 @@ fn context_first(settings: &ReportSettings) -> Result<()> {
     let stream = Stream::new(&context)?;
     let resources = (
         DeviceBuffer::<u8>::zeroed(&context, 1000)?,
-        DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?,
+        DeviceBuffer::<u8>::zeroed(&stream, 1000)?,
         PinnedBuffer::<u8>::zeroed(&context, 1000)?,
         Event::new(&context)?,
-        MemoryPool::new(&context)?,
+        DriverPool::new(&context)?,
     );
     drop(context);
     stream.synchronize()?;
@@ -231,7 +231,7 @@ fn dropped_in_a_host_function(settings: &ReportSettings) -> Result<()> {
     let stream = Stream::new(&context)?;
     let resources = (
         DeviceBuffer::<u8>::zeroed(&context, 1000)?,
-        DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?,
+        DeviceBuffer::<u8>::zeroed(&stream, 1000)?,
         PinnedBuffer::<u8>::zeroed(&context, 1000)?,
         Event::new(&context)?,
     );
@@ -258,15 +258,15 @@ fn dropped_in_a_host_function(settings: &ReportSettings) -> Result<()> {
 fn out_of_memory(settings: &ReportSettings) -> Result<()> {
     let context = primary(settings)?;
     let stream = Stream::new(&context)?;
-    let pool = MemoryPool::new(&context)?;
+    let pool = DriverPool::new(&context)?;
     pool.set_release_threshold(u64::MAX)?;
-    let kept = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
-    drop(DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1 << 20)?);
+    let kept = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?;
+    drop(DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1 << 20)?);
     let callback = context.release_on_oom(|_| {});
     // More than any device has, however it is asked for.
     let refused = [
         DeviceBuffer::<u8>::zeroed(&context, 1 << 50),
-        DeviceBuffer::<u8>::zeroed_on(&stream, 1 << 50),
+        DeviceBuffer::<u8>::zeroed(&stream, 1 << 50),
     ];
     for refused in refused {
         match refused {
@@ -339,7 +339,7 @@ fn graphs(settings: &ReportSettings) -> Result<()> {
     let context = builder.report(settings.clone()).build()?;
     let run = || -> Result<()> {
         let (stream, home) = (Stream::new(&context)?, Stream::new(&context)?);
-        let mut buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
+        let mut buffer = DeviceBuffer::<u8>::zeroed(&home, 1000)?;
         let calls = AtomicU32::new(0);
         let (graph, data) = stream.capture(|c| {
             let mut data = c.bind_mut(&mut buffer)?;
@@ -395,7 +395,7 @@ fn two_devices(settings: &ReportSettings) -> Result<()> {
     let again = PeerAccess::new(&first, &second)?;
     let (stream, there) = (Stream::new(&first)?, Stream::new(&second)?);
     let mut a = DeviceBuffer::<u8>::zeroed(&first, 1000)?;
-    let b = DeviceBuffer::from_slice_on(&there, &[3_u8; 1000])?;
+    let b = DeviceBuffer::from_slice(&there, &[3_u8; 1000])?;
     let mut c = DeviceBuffer::<u8>::zeroed(&second, 1000)?;
     stream.scope(|s| {
         let (mut a, mut c) = (s.bind_mut(&mut a)?, s.bind_peer_mut(&mut c)?);
@@ -418,7 +418,7 @@ fn borrowed_context(settings: &ReportSettings) -> Result<()> {
     // SAFETY: `owner` is dropped after it, and so after its resources.
     let context = unsafe { builder.build_borrowed(owner.as_raw())? };
     let stream = Stream::default_stream(&context)?;
-    let mut buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 1000)?;
     stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 1))?;
     let event = Event::new(&context)?;
     event.record(&stream)?;
@@ -434,8 +434,8 @@ fn views(settings: &ReportSettings) -> Result<()> {
     let context = primary(settings)?;
     let (one, other) = (Stream::new(&context)?, Stream::new(&context)?);
     let mut plain = DeviceBuffer::from_slice(&context, &[1_u8; 1000])?;
-    let mut ordered = DeviceBuffer::from_slice_on(&one, &[2_u8; 1000])?;
-    let mut third = DeviceBuffer::<u8>::zeroed_on(&other, 1000)?;
+    let mut ordered = DeviceBuffer::from_slice(&one, &[2_u8; 1000])?;
+    let mut third = DeviceBuffer::<u8>::zeroed(&other, 1000)?;
     plain.slice_mut(..500)?.copy_from(ordered.slice(500..)?)?;
     third.copy_from(&ordered)?;
     let (mut front, back) = third.split_at_mut(300)?;
@@ -469,7 +469,7 @@ fn two_contexts(settings: &ReportSettings) -> Result<()> {
     let copies = || -> Result<()> {
         let stream = Stream::new(&own)?;
         let from = DeviceBuffer::from_slice(&context, &[1_u8; 1000])?;
-        let mut to = DeviceBuffer::<u8>::zeroed_on(&stream, 1000)?;
+        let mut to = DeviceBuffer::<u8>::zeroed(&stream, 1000)?;
         to.slice_mut(500..)?.copy_from(from.slice(..500)?)?;
         assert_eq!(to.slice(499..501)?.to_vec()?, [0, 1]);
         let mut back = from.try_clone()?;

@@ -171,7 +171,7 @@ pub fn begin() {
 fn leaky() -> Context {
     let context = Context::new(0).unwrap();
     let lost = DeviceBuffer::<u8>::zeroed(&context, 1000).unwrap();
-    std::mem::forget(lost.named("left behind"));
+    std::mem::forget(lost.with_label("left behind"));
     context
 }
 
@@ -290,7 +290,7 @@ fn a_thread_allocates() -> ExitCode {
         let stream = Stream::new(context).unwrap();
         loop {
             // Refused from the exit on.
-            let _ = DeviceBuffer::<u8>::zeroed_on(&stream, 5000);
+            let _ = DeviceBuffer::<u8>::zeroed(&stream, 5000);
             let _ = PinnedBuffer::<u8>::zeroed(context, 5000);
             let _ = begin.send(());
         }

@@ -9,7 +9,7 @@ use cuguard::driver::sys::CUresult;
 use cuguard::graph::GraphExec;
 use cuguard::oom::{Cause, OomPolicy};
 use cuguard::{
-    Context, DeviceBuffer, Error, Event, Kind, MemoryPool, PinnedBuffer, Result, Stream,
+    Context, DeviceBuffer, DriverPool, Error, Event, PinnedBuffer, ResourceKind, Result, Stream,
 };
 
 use super::{LEN, counts};
@@ -96,7 +96,7 @@ fn scratch_memory_that_does_not_fit_is_diagnosed() -> Result<()> {
     assert_eq!(why.request.operation, "Scope::zeroed");
     assert_eq!(why.request.function, Some("cuMemAllocAsync"));
     assert_eq!(why.request.bytes, Some(1 << 50));
-    assert_eq!(why.request.kind, Some(Kind::StreamOrdered));
+    assert_eq!(why.request.kind, Some(ResourceKind::StreamOrdered));
     let site = why.request.site.expect("the call site");
     assert!(site.file.ends_with("capture.rs"), "{site}");
     assert_eq!(why.causes()[0].name(), "larger_than_device", "{why:#}");
@@ -145,7 +145,7 @@ fn scratch_memory_that_does_not_fit_at_a_launch_is_diagnosed() -> Result<()> {
     let not_launched = "on device 0: not launched, because its memory does not fit: larger than";
     assert!(line_of_error.contains(not_launched), "{line_of_error}");
     assert_eq!(why.request.bytes, Some(total as u64 / 4 * 6));
-    assert_eq!(why.request.kind, Some(Kind::GraphMemory));
+    assert_eq!(why.request.kind, Some(ResourceKind::GraphMemory));
     let site = why.request.site.as_ref().expect("the call site");
     assert!(
         site.file.ends_with("capture.rs") && site.line == line,
@@ -241,9 +241,9 @@ fn scratch_memory_fits_into_what_pools_do_not_use() -> Result<()> {
     let (lost, _) = lost_and_launched()?;
     let mut exec = with_scratch(&stream, &[256 * room::MIB])?;
     let data = room::leave(&context, 304 * room::MIB)?;
-    let pool = MemoryPool::new(&context)?;
+    let pool = DriverPool::new(&context)?;
     pool.set_release_threshold(u64::MAX)?;
-    drop(DeviceBuffer::<u8>::zeroed_in(
+    drop(DeviceBuffer::<u8>::zeroed(
         &pool.on(&stream),
         256 * room::MIB,
     )?);
@@ -308,7 +308,7 @@ fn other_work_goes_on_during_a_capture() -> Result<()> {
         .build()?;
         let mut buffer = DeviceBuffer::<u8>::zeroed(&context, LEN)?;
         let gone = DeviceBuffer::<u8>::zeroed(&context, LEN)?;
-        let ordered = DeviceBuffer::<u8>::zeroed_on(&stream, LEN)?;
+        let ordered = DeviceBuffer::<u8>::zeroed(&stream, LEN)?;
         let pinned = PinnedBuffer::<u8>::zeroed(&context, LEN)?;
         let event = Event::new(&context)?;
         let (graph, (seen, nested)) = stream.capture(|c| {
@@ -316,7 +316,7 @@ fn other_work_goes_on_during_a_capture() -> Result<()> {
             c.fill(&mut data, 1)?;
             // Guards are dropped, created, used on the same stream, and captured.
             drop((gone, ordered, pinned));
-            let mut own = DeviceBuffer::<u8>::zeroed_on(c.stream(), LEN)?;
+            let mut own = DeviceBuffer::<u8>::zeroed(c.stream(), LEN)?;
             stream.scope(|s| {
                 let mut scratch = s.zeroed::<u8>(LEN)?;
                 s.fill(&mut scratch, 9)?;
@@ -352,7 +352,7 @@ fn another_owner_of_the_context_is_closed_during_a_capture() -> Result<()> {
         c.fill(&mut data, 1)?;
         let other = Stream::new(&twin)?;
         let mut target = PinnedBuffer::<u8>::zeroed(&twin, LEN)?;
-        let source = DeviceBuffer::from_slice_on(&other, &[5_u8; LEN])?;
+        let source = DeviceBuffer::from_slice(&other, &[5_u8; LEN])?;
         other.scope(|s| s.download(&mut s.bind_host_mut(&mut target), &s.bind(&source)?))?;
         assert_eq!(*target, [5; LEN]);
         drop((target, source, other));

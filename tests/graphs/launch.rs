@@ -3,7 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cuguard::{Context, DeviceBuffer, Error, Kind, ManagedBuffer, PinnedBuffer, Result, Stream};
+use cuguard::{
+    Context, DeviceBuffer, Error, ManagedBuffer, PinnedBuffer, ResourceKind, Result, Stream,
+};
 
 use super::{LEN, counts};
 use crate::support::gate::Gate;
@@ -35,10 +37,13 @@ fn a_captured_graph_is_replayed() -> Result<()> {
     assert_eq!(graph.node_count()?, 7);
     assert_eq!(calls.load(Ordering::Relaxed), 0, "nothing was executed");
     let snapshot = context.snapshot();
-    let group = snapshot.live.iter().find(|group| group.kind == Kind::Graph);
+    let group = snapshot
+        .live
+        .iter()
+        .find(|group| group.kind == ResourceKind::Graph);
     let site = group.and_then(|group| group.origin.site.as_ref());
     assert!(site.is_some_and(|site| site.file.ends_with("launch.rs")));
-    let mut exec = graph.instantiate()?.named("the executable");
+    let mut exec = graph.instantiate()?.with_label("the executable");
     assert_eq!(counts(&context), (0, 1));
     for _ in 0..10 {
         exec.launch(&stream)?;
@@ -70,7 +75,7 @@ fn memory_is_accessed_between_launches() -> Result<()> {
     let context = context()?;
     let stream = Stream::new(&context)?;
     let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
-    let mut input = DeviceBuffer::<u32>::zeroed_on(&home, LEN)?;
+    let mut input = DeviceBuffer::<u32>::zeroed(&home, LEN)?;
     let mut output = DeviceBuffer::<u32>::zeroed(&context, LEN)?;
     let mut managed = ManagedBuffer::<u32>::zeroed(&context, LEN)?;
     let table = DeviceBuffer::from_slice(&context, &[5_u32; LEN])?;

@@ -5,11 +5,11 @@ mod launch;
 mod teardown;
 mod update;
 
-use cuguard::{Context, Kind};
+use cuguard::{Context, ResourceKind};
 
 const LEN: usize = 10_000;
 
 fn counts(context: &Context) -> (u64, u64) {
     let count = |kind| context.totals(kind).count;
-    (count(Kind::Graph), count(Kind::GraphExec))
+    (count(ResourceKind::Graph), count(ResourceKind::GraphExec))
 }

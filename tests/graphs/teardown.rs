@@ -4,7 +4,7 @@ use cuguard::driver::api::cuGraphDestroy;
 use cuguard::driver::sys::CUresult;
 use cuguard::report::{Report, ReportSettings};
 use cuguard::sim::{self, Fault};
-use cuguard::{Context, DeviceBuffer, Error, Kind, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, ResourceKind, Result, Stream};
 
 use super::{LEN, counts};
 use crate::support::*;
@@ -85,7 +85,10 @@ fn a_forgotten_executable_is_one_finding() -> Result<()> {
         let [group] = &snapshot.live[..] else {
             panic!("{:?}", snapshot.live);
         };
-        assert_eq!((group.kind, group.amount.count), (Kind::GraphExec, 1));
+        assert_eq!(
+            (group.kind, group.amount.count),
+            (ResourceKind::GraphExec, 1)
+        );
         let site = group.origin.site.as_ref().expect("a call site");
         assert!(
             site.file.ends_with("teardown.rs") && site.line == line,
@@ -107,8 +110,8 @@ fn a_leaked_graph_keeps_no_stream() -> Result<()> {
     for instantiated in [false, true] {
         let streams = [Stream::new(&context)?, Stream::new(&context)?];
         let buffers = [
-            DeviceBuffer::<u8>::zeroed_on(&streams[0], LEN)?,
-            DeviceBuffer::<u8>::zeroed_on(&streams[1], LEN)?,
+            DeviceBuffer::<u8>::zeroed(&streams[0], LEN)?,
+            DeviceBuffer::<u8>::zeroed(&streams[1], LEN)?,
         ];
         let mut seen = [vec![0; LEN], vec![0; LEN]];
         let (graph, ()) = captured.capture(|c| {
@@ -124,7 +127,11 @@ fn a_leaked_graph_keeps_no_stream() -> Result<()> {
     }
     let live: Vec<_> = context.snapshot().live;
     let kinds: Vec<_> = live.iter().map(|group| group.kind).collect();
-    assert_eq!(kinds, [Kind::Graph, Kind::GraphExec], "{live:?}");
+    assert_eq!(
+        kinds,
+        [ResourceKind::Graph, ResourceKind::GraphExec],
+        "{live:?}"
+    );
     assert_eq!(context.live_count(), 2);
     context.close()
 }

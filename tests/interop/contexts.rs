@@ -3,7 +3,7 @@
 use cuguard::driver::api;
 use cuguard::driver::sys::CUcontext;
 use cuguard::report::Report;
-use cuguard::{Context, Device, DeviceBuffer, Error, Event, Kind, Result, Stream};
+use cuguard::{Context, Device, DeviceBuffer, Error, Event, ResourceKind, Result, Stream};
 
 use super::{
     destroy, foreign_context, foreign_stream, is_alive, ok, primary_is_active, quiet, with_current,
@@ -23,7 +23,7 @@ fn a_borrowed_context_is_never_destroyed() -> Result<()> {
     assert!(!context.snapshot().info.primary);
     let stream = Stream::new(&context)?;
     let buffer = DeviceBuffer::from_slice(&context, &[1_u8, 2, 3])?;
-    let ordered = DeviceBuffer::<u8>::zeroed_on(&stream, 100)?;
+    let ordered = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
     assert_eq!(buffer.to_vec()?, [1, 2, 3]);
     assert_eq!(context.live_count(), 3);
     // The context first, and its resources on another thread.
@@ -146,7 +146,7 @@ fn a_borrowed_context_of_cust() -> Result<()> {
     stream.scope(|s| s.copy(&mut s.bind_mut(&mut ours)?, &s.bind(&view)?))?;
     assert_eq!(ours.to_vec()?, slice);
     assert_eq!(
-        context.totals(Kind::Device).count,
+        context.totals(ResourceKind::Device).count,
         1,
         "the view is not recorded"
     );

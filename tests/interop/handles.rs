@@ -4,7 +4,7 @@ use std::ptr;
 
 use cuguard::driver::api;
 use cuguard::driver::sys::{CUcontext, CUevent, CUmodule, CUstream};
-use cuguard::{Context, DeviceBuffer, Error, Event, Kind, Module, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Event, Module, ResourceKind, Result, Stream};
 
 use super::{PTX, destroy, foreign_context, foreign_stream, ok, quiet, with_current};
 use crate::support::*;
@@ -114,7 +114,7 @@ fn events_of_other_code() -> Result<()> {
             Event::borrow_raw(&context, untimed)?,
         )
     };
-    assert_eq!(context.totals(Kind::Event).count, 1);
+    assert_eq!(context.totals(ResourceKind::Event).count, 1);
     owned.record(&stream)?;
     borrowed.record(&stream)?;
     borrowed.synchronize()?;
@@ -161,7 +161,7 @@ fn modules_of_other_code() -> Result<()> {
             Module::borrow_raw(&context, second)?,
         )
     };
-    assert_eq!(context.totals(Kind::Module).count, 1);
+    assert_eq!(context.totals(ResourceKind::Module).count, 1);
     assert!(owned.function("saxpy").is_ok() && borrowed.function("saxpy").is_ok());
     drop(borrowed);
     assert_eq!(owned.into_raw(), first);

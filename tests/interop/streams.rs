@@ -3,7 +3,7 @@
 use cuguard::driver::api;
 use cuguard::driver::sys::CUstream;
 use cuguard::report::Report;
-use cuguard::{Context, DeviceBuffer, Event, Kind, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Event, ResourceKind, Result, Stream};
 
 use super::{foreign_stream, ok, quiet, with_current};
 use crate::support::*;
@@ -16,9 +16,9 @@ fn an_owned_stream_is_recorded_and_destroyed() -> Result<()> {
     let handle = with_current(context.as_raw(), foreign_stream);
     let line = line!() + 2;
     // SAFETY: created above, and destroyed by nothing else.
-    let stream = unsafe { Stream::from_raw(&context, handle)? }.named("adopted");
+    let stream = unsafe { Stream::from_raw(&context, handle)? }.with_label("adopted");
     assert_eq!(
-        (stream.as_raw(), context.totals(Kind::Stream).count),
+        (stream.as_raw(), context.totals(ResourceKind::Stream).count),
         (handle, 1)
     );
     let snapshot = context.snapshot();
@@ -27,11 +27,11 @@ fn an_owned_stream_is_recorded_and_destroyed() -> Result<()> {
         text.contains("adopted") && text.contains(&format!("streams.rs:{line}")),
         "{text}"
     );
-    let mut buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 100)?;
+    let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
     stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 3))?;
     // The stream is destroyed with its last buffer.
     drop(stream);
-    assert_eq!(context.totals(Kind::Stream).count, 1);
+    assert_eq!(context.totals(ResourceKind::Stream).count, 1);
     assert_eq!(buffer.to_vec()?, [3; 100]);
     drop(buffer);
     assert_eq!(context.live_count(), 0);
@@ -46,9 +46,9 @@ fn a_borrowed_stream_is_neither_recorded_nor_destroyed() -> Result<()> {
     let context = quiet().build()?;
     let handle = with_current(context.as_raw(), foreign_stream);
     // SAFETY: it outlives the guard and its buffers.
-    let stream = unsafe { Stream::borrow_raw(&context, handle)? }.named("ignored");
+    let stream = unsafe { Stream::borrow_raw(&context, handle)? }.with_label("ignored");
     assert_eq!(context.live_count(), 0);
-    let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 100)?;
+    let buffer = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
     let event = Event::new(&context)?;
     event.record(&stream)?;
     drop(stream);
@@ -74,14 +74,14 @@ fn a_borrow_of_a_recorded_stream_leaves_its_record() -> Result<()> {
     let context = quiet().build()?;
     let owner = Stream::new(&context)?;
     // SAFETY: `owner` outlives it and its buffer.
-    let borrowed = unsafe { Stream::borrow_raw(&context, owner.as_raw())? }.named("borrowed");
-    let buffer = DeviceBuffer::<u8>::zeroed_on(&borrowed, 100)?;
+    let borrowed = unsafe { Stream::borrow_raw(&context, owner.as_raw())? }.with_label("borrowed");
+    let buffer = DeviceBuffer::<u8>::zeroed(&borrowed, 100)?;
     drop(borrowed);
     let snapshot = context.snapshot();
     let group = snapshot
         .live
         .iter()
-        .find(|group| group.kind == Kind::Stream);
+        .find(|group| group.kind == ResourceKind::Stream);
     assert!(!group.expect("the owner's record").kept);
     drop(buffer);
     assert!(owner.is_idle().is_ok());
@@ -95,7 +95,7 @@ fn a_stream_is_released_and_owned_again() -> Result<()> {
     let context = quiet().build()?;
     let stream = Stream::new(&context)?;
     let handle = stream.as_raw();
-    let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 100)?;
+    let buffer = DeviceBuffer::<u8>::zeroed(&stream, 100)?;
     let stream = stream.into_raw().expect_err("a buffer shares it");
     assert_eq!(stream.as_raw(), handle);
     drop(buffer);
@@ -119,7 +119,7 @@ fn the_default_stream_is_that_of_its_context() -> Result<()> {
     assert_eq!((stream.as_raw(), first.live_count()), (CUstream::LEGACY, 0));
     for current in [None, Some(&second), Some(&first)] {
         let _current = current.map(Context::make_current).transpose()?;
-        let mut buffer = DeviceBuffer::<u32>::zeroed_on(&stream, 1000)?;
+        let mut buffer = DeviceBuffer::<u32>::zeroed(&stream, 1000)?;
         stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 7))?;
         assert_eq!(buffer.to_vec()?, [7; 1000]);
         let event = Event::new(&first)?;
@@ -127,7 +127,7 @@ fn the_default_stream_is_that_of_its_context() -> Result<()> {
         stream.wait_for(&event)?;
         event.synchronize()?;
         // On a thread without a context, and here.
-        let other = DeviceBuffer::<u32>::zeroed_on(&stream, 1000)?;
+        let other = DeviceBuffer::<u32>::zeroed(&stream, 1000)?;
         std::thread::scope(|scope| scope.spawn(|| drop(buffer)).join()).expect("no panic");
         other.close()?;
         stream.synchronize()?;
@@ -159,7 +159,7 @@ fn the_null_handle_is_the_default_stream() -> Result<()> {
         [CUstream::LEGACY, CUstream::PER_THREAD]
     );
     for stream in &streams {
-        let mut buffer = DeviceBuffer::<u8>::zeroed_on(stream, 10)?;
+        let mut buffer = DeviceBuffer::<u8>::zeroed(stream, 10)?;
         stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, 1))?;
         assert_eq!(buffer.to_vec()?, [1; 10]);
         stream.synchronize()?;

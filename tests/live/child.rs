@@ -43,7 +43,7 @@ pub fn run(role: &str) {
     }
     let context = Context::new(0).unwrap();
     let labelled = DeviceBuffer::<u8>::zeroed(&context, 3 << 20).unwrap();
-    let labelled = labelled.named("weights");
+    let labelled = labelled.with_label("weights");
     let _other = DeviceBuffer::<u32>::zeroed(&context, 1 << 18).unwrap();
     if role == "fork" {
         // SAFETY: the child calls only functions that are async-signal-safe.
@@ -125,7 +125,7 @@ fn served(context: &Context) {
     let many: Vec<_> = (0..400)
         .map(|number| {
             let buffer = DeviceBuffer::<u8>::zeroed(context, 16).unwrap();
-            buffer.named(&format!("{number:08} {}", "x".repeat(1000)))
+            buffer.with_label(&format!("{number:08} {}", "x".repeat(1000)))
         })
         .collect();
     let (works, ended) = (AtomicU32::new(0), AtomicBool::new(false));

@@ -22,7 +22,7 @@ const ROLE: &str = "CUGUARD_TEST_LIVE";
 /// Longer than anything takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The child. Without the variable this is no test.
+/// The child. Without the variable this is not a test.
 #[test]
 fn child() {
     let Ok(role) = env::var(ROLE) else { return };

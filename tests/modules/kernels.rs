@@ -54,7 +54,7 @@ fn up_through_a_kernel_and_down_again() -> Result<()> {
     let ones = PinnedBuffer::from_slice(&context, &[1.0_f32; LEN])?;
     let mut output = PinnedBuffer::<f32>::zeroed(&context, LEN)?;
     let mut x = DeviceBuffer::zeroed(&context, LEN)?;
-    let mut y = DeviceBuffer::zeroed_on(&stream, LEN)?;
+    let mut y = DeviceBuffer::zeroed(&stream, LEN)?;
     stream.scope(|s| {
         let (input, ones) = (s.bind_host(&input), s.bind_host(&ones));
         let mut output = s.bind_host_mut(&mut output);
@@ -85,7 +85,7 @@ fn kernels_write_and_check_what_is_bound() -> Result<()> {
     const LEN: usize = 100_000;
     let context = context()?;
     let stream = Stream::new(&context)?;
-    let module = Module::from_ptx(&context, PATTERN)?.named("pattern");
+    let module = Module::from_ptx(&context, PATTERN)?.with_label("pattern");
     let (fill, check) = (
         module.function("fill_pattern")?,
         module.function("check_pattern")?,
@@ -236,7 +236,7 @@ fn skipped_kernels_leave_the_leak_report() {
         let refused = refused.unwrap_err().to_string();
         let expected = "Scope::launch of saxpy: block.x is 2048, which is not within 1 to 1024";
         assert_eq!(refused, expected);
-        std::mem::forget(y.named("lost"));
+        std::mem::forget(y.with_label("lost"));
         return;
     }
     let output = child(

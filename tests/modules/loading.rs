@@ -3,7 +3,7 @@
 use cuguard::code::Linker;
 use cuguard::driver::sys::CUresult;
 use cuguard::nvrtc::{self, Options};
-use cuguard::{Context, DeviceBuffer, Error, Kind, Module, Result, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Module, ResourceKind, Result, Stream};
 use cuguard_testing::{Requirement, not_run};
 
 use super::{SAXPY, TABLE};
@@ -98,12 +98,12 @@ fn a_module_goes_with_its_guard_wherever_that_is_dropped() -> Result<()> {
         });
     });
     Module::from_ptx(&context, TABLE)?.close()?;
-    assert_eq!(context.totals(Kind::Module).count, 0);
-    std::mem::forget(Module::from_ptx(&context, TABLE)?.named("lost"));
+    assert_eq!(context.totals(ResourceKind::Module).count, 0);
+    std::mem::forget(Module::from_ptx(&context, TABLE)?.with_label("lost"));
     let leak = &context.snapshot().live[0];
     assert_eq!(
         (leak.kind, leak.label.as_deref()),
-        (Kind::Module, Some("lost"))
+        (ResourceKind::Module, Some("lost"))
     );
     context.close()
 }

@@ -1,6 +1,6 @@
 //! Kernels and variables of a module, by name.
 
-use cuguard::{DeviceBuffer, Error, Event, MemoryPool, Module, Result, Stream};
+use cuguard::{DeviceBuffer, DriverPool, Error, Event, Module, Result, Stream};
 
 use super::TABLE;
 use crate::support::*;
@@ -30,7 +30,7 @@ fn a_variable_is_read_and_written() -> Result<()> {
     let stream = Stream::new(&context)?;
     let mut buffers = [
         DeviceBuffer::from_slice(&context, &[1_u32, 2, 3])?,
-        DeviceBuffer::from_slice_on(&stream, &[1_u32, 2, 3])?,
+        DeviceBuffer::from_slice(&stream, &[1_u32, 2, 3])?,
     ];
     for buffer in &mut buffers {
         table.slice(..2)?.copy_from(buffer.slice(1..)?)?;
@@ -95,7 +95,7 @@ fn guards_are_printed_with_handle_and_context() -> Result<()> {
     let (stream, event) = (Stream::new(&context)?, Event::new(&context)?);
     let (module, pool) = (
         Module::from_ptx(&context, TABLE)?,
-        MemoryPool::new(&context)?,
+        DriverPool::new(&context)?,
     );
     // What must not show: lists and tables that are filled by use.
     event.record(&stream)?;
@@ -114,7 +114,7 @@ fn guards_are_printed_with_handle_and_context() -> Result<()> {
         ),
         (
             format!("{pool:?}"),
-            format!("MemoryPool({:#x} {of})", pool.as_raw().0),
+            format!("DriverPool({:#x} {of})", pool.as_raw().0),
         ),
         (format!("{module:?}"), format!("Module({raw:#x} {of})")),
         (

@@ -135,7 +135,7 @@ fn every_stream_comes_after_the_allocation() -> Result<()> {
     let mut world = World::new()?;
     let home = Stream::new(&world.context)?;
     let gate = Gate::on(&world.context, &home);
-    let data = DeviceBuffer::<u32>::zeroed_on(&home, LEN)?;
+    let data = DeviceBuffer::<u32>::zeroed(&home, LEN)?;
     let mut other = PinnedBuffer::from_slice(&world.context, &[3_u32; LEN])?;
     Stream::scope_over([&world.first, &world.second], |[first, second]| {
         let data = first.bind(&data)?;

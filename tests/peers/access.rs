@@ -5,7 +5,7 @@ use cuguard::driver::api;
 use cuguard::driver::sys::{CUcontext, CUresult};
 use cuguard::report::Report;
 use cuguard::sim::{self, Fault};
-use cuguard::{Error, Kind, Result};
+use cuguard::{Error, ResourceKind, Result};
 
 use super::{is_enabled, machine, pair, quiet, two_devices};
 use crate::support::*;
@@ -16,7 +16,7 @@ fn access_ends_on_drop() -> Result<()> {
     let Some((first, second)) = two_devices()? else {
         return Ok(());
     };
-    let access = PeerAccess::new(&first, &second)?.named("halves");
+    let access = PeerAccess::new(&first, &second)?.with_label("halves");
     assert_eq!(
         (access.device(), access.peer()),
         (first.device(), second.device())
@@ -50,7 +50,7 @@ fn guards_of_one_pair_share_the_access() -> Result<()> {
     let one = PeerAccess::new(&first, &second)?;
     let two = PeerAccess::new(&first, &second)?;
     let three = PeerAccess::new(&third, &fourth)?;
-    assert_eq!(first.totals(Kind::PeerAccess).count, 2);
+    assert_eq!(first.totals(ResourceKind::PeerAccess).count, 2);
     for guard in [one, two] {
         guard.close()?;
         assert!(is_enabled(&first, &second)?);

@@ -6,7 +6,7 @@ use cuguard::device::PeerAccess;
 use cuguard::driver::api;
 use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
-use cuguard::{Context, Error, Kind, Result, Stream};
+use cuguard::{Context, Error, ResourceKind, Result, Stream};
 
 use super::{is_enabled, machine, pair, quiet, two_devices};
 use crate::support::*;
@@ -219,7 +219,7 @@ fn access_that_stays_is_recorded() -> Result<()> {
         let failed = first.snapshot().failed_frees;
         let recorded = failed
             .iter()
-            .any(|group| group.allocated.kind == Kind::PeerAccess);
+            .any(|group| group.allocated.kind == ResourceKind::PeerAccess);
         let enabled = is_enabled(&first, &other)?;
         assert_eq!(recorded, enabled, "call {nth}: {closed:?}");
         if enabled {

@@ -58,10 +58,10 @@ fn stream_ordered_memory_and_views() -> Result<()> {
     let (first, second) = pair()?;
     let (stream, there) = (Stream::new(&first)?, Stream::new(&second)?);
     for round in 0..20_u32 {
-        let mut from = DeviceBuffer::<u32>::zeroed_on(&there, 1000)?;
+        let mut from = DeviceBuffer::<u32>::zeroed(&there, 1000)?;
         from.slice_mut(500..)?.fill(round)?;
-        let mut to = DeviceBuffer::<u32>::zeroed_on(&stream, 500)?;
-        let mut target = DeviceBuffer::<u32>::zeroed_on(&there, 250)?;
+        let mut to = DeviceBuffer::<u32>::zeroed(&stream, 500)?;
+        let mut target = DeviceBuffer::<u32>::zeroed(&there, 250)?;
         stream.scope(|s| {
             let mut to = s.bind_mut(&mut to)?;
             s.copy_from_peer(&mut to, &s.bind_peer(from.slice(500..)?)?)?;
@@ -118,7 +118,7 @@ fn the_other_context_is_closed_within_the_scope() -> Result<()> {
         let (first, second) = pair()?;
         let stream = Stream::new(&first)?;
         let mut there = match ordered {
-            true => DeviceBuffer::from_slice_on(&Stream::new(&second)?, &[7_u8; 1 << 16])?,
+            true => DeviceBuffer::from_slice(&Stream::new(&second)?, &[7_u8; 1 << 16])?,
             false => DeviceBuffer::from_slice(&second, &[7_u8; 1 << 16])?,
         };
         let mut here = DeviceBuffer::<u8>::zeroed(&first, 1 << 16)?;
@@ -285,7 +285,7 @@ fn one_context_for_each_device() -> Result<()> {
             scope.spawn(move || -> Result<()> {
                 let stream = Stream::new(context)?;
                 for value in 0..20_u8 {
-                    let mut buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 10_000)?;
+                    let mut buffer = DeviceBuffer::<u8>::zeroed(&stream, 10_000)?;
                     stream.scope(|s| s.fill(&mut s.bind_mut(&mut buffer)?, value))?;
                     assert_eq!(buffer.to_vec()?, [value; 10_000]);
                 }

@@ -105,7 +105,7 @@ pub fn in_hand(context: &Context) -> Result<InHand> {
         // The driver allocates memory for itself with the first resource of each kind, and keeps it.
         drop(DeviceBuffer::<u8>::zeroed(context, 4 << 20)?);
         let stream = Stream::new(context)?;
-        drop(DeviceBuffer::<u8>::zeroed_on(&stream, 4 << 20)?);
+        drop(DeviceBuffer::<u8>::zeroed(&stream, 4 << 20)?);
         stream.synchronize()?;
         drop((
             Event::new(context)?,

@@ -9,7 +9,7 @@ pub const MIB: usize = 1 << 20;
 #[track_caller]
 pub fn take(source: &impl Source, bytes: usize) -> Result<DeviceBuffer<u8>> {
     // SAFETY: the tests read only what they have written.
-    unsafe { DeviceBuffer::uninitialized_in(source, bytes) }
+    unsafe { DeviceBuffer::uninitialized(source, bytes) }
 }
 
 /// The address of a block.

@@ -30,7 +30,7 @@ pub fn take(context: &Context, bytes: usize) -> Result<DeviceBuffer<u8>> {
 #[track_caller]
 pub fn take_on(stream: &Stream, bytes: usize) -> Result<DeviceBuffer<u8>> {
     // SAFETY: nobody reads it.
-    unsafe { DeviceBuffer::uninitialized_on(stream, bytes) }
+    unsafe { DeviceBuffer::uninitialized(stream, bytes) }
 }
 
 /// Allocates all free memory but `bytes`.

@@ -69,7 +69,7 @@ def arguments():
     if not shutil.which(options.cuguard):
         parser.error(f"{options.cuguard} is not an executable file")
     if not (options.samples / "Samples").is_dir():
-        parser.error(f"{options.samples} has no folder Samples: it is no checkout of NVIDIA/cuda-samples from version 12.9 on")
+        parser.error(f"{options.samples} has no folder Samples: it is not a checkout of NVIDIA/cuda-samples from version 12.9 on")
     options.nvcc = shutil.which(f"{options.cuda}/bin/nvcc") or shutil.which("nvcc")
     if not options.nvcc:
         parser.error(f"no nvcc in {options.cuda}/bin or PATH")

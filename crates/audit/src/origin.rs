@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use cuguard_registry::{Level, MAX_DEPTH, Trace, name_thread};
+use cuguard_registry::{MAX_DEPTH, Trace, TrackingLevel, name_thread};
 use cuguard_stack::Remembered;
 
 use crate::modules::module_frames;
@@ -35,10 +35,10 @@ const SITES: usize = 16;
 static LIMIT: AtomicUsize = AtomicUsize::new(MAX_DEPTH);
 
 /// Sets how much is captured from now on.
-pub(crate) fn set_level(level: Level) {
+pub(crate) fn set_level(level: TrackingLevel) {
     let limit = match level {
-        Level::Counts => 0,
-        Level::Sites => SITES,
+        TrackingLevel::Counts => 0,
+        TrackingLevel::Sites => SITES,
         _ => MAX_DEPTH,
     };
     LIMIT.store(limit, Relaxed);

@@ -15,11 +15,11 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cuguard_nvml::{Nvml, Process};
-use cuguard_registry::{Amount, Kind, Origin, Registry, record_out_of_memory};
+use cuguard_registry::{Amount, Origin, Registry, ResourceKind, record_out_of_memory};
 use cuguard_report::audit::{Refused, program_functions};
 use cuguard_report::oom::{
     FailedRequest, GraphMemoryUse, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings,
@@ -45,7 +45,7 @@ static POOLS: Mutex<BTreeMap<u64, CUdevice>> = Mutex::new(BTreeMap::new());
 
 /// The devices of pools, locked.
 pub(crate) fn pools() -> MutexGuard<'static, BTreeMap<u64, CUdevice>> {
-    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
+    cuguard_sync::lock(&POOLS)
 }
 
 /// How many diagnoses of a call site are printed: a program that allocates as much as it can is refused all the time.
@@ -65,7 +65,7 @@ const MAX_SITES: usize = 32;
 #[cold]
 pub(crate) fn refused(
     function: &'static str,
-    kind: Option<Kind>,
+    kind: Option<ResourceKind>,
     bytes: u64,
     device: Option<CUdevice>,
 ) {
@@ -113,7 +113,7 @@ pub(crate) fn refused(
     let Some(is_printed) = note(hash, new, is_retry) else {
         return;
     };
-    let diagnosing = DIAGNOSING.lock().unwrap_or_else(PoisonError::into_inner);
+    let diagnosing = cuguard_sync::lock(&DIAGNOSING);
     let why = diagnose(function, kind, bytes, origin, device);
     let text = why.to_text();
     if is_printed {
@@ -149,16 +149,16 @@ static ANY: AtomicBool = AtomicBool::new(false);
 /// How often memory was allocated since, by all threads: the program goes on.
 static ALLOCATED: AtomicU64 = AtomicU64::new(0);
 
-/// The calling thread has allocated memory, or created a resource by this function: what it is refused next is no retry.
+/// The calling thread has allocated memory, or created a resource by this function: what it is refused next is not a retry.
 #[inline]
-pub(crate) fn created(function: &'static str, kind: Kind) {
+pub(crate) fn created(function: &'static str, kind: ResourceKind) {
     if ANY.load(Relaxed) {
         goes_on(function, kind);
     }
 }
 
 #[cold]
-fn goes_on(function: &'static str, kind: Kind) {
+fn goes_on(function: &'static str, kind: ResourceKind) {
     // Other resources may be created between two tries: an event, to wait for.
     let was_refused = || LAST.get().is_some_and(|last| last.function == function);
     if kind.is_memory() || was_refused() {
@@ -204,7 +204,7 @@ impl Table {
 }
 
 fn table() -> MutexGuard<'static, Table> {
-    REFUSED.lock().unwrap_or_else(PoisonError::into_inner)
+    cuguard_sync::lock(&REFUSED)
 }
 
 /// Whether a call site retries what the thread was refused at another: through the same functions of the program, wherever a library
@@ -264,7 +264,7 @@ pub(crate) fn all_refused() -> Vec<Refused> {
 
 fn diagnose(
     function: &'static str,
-    kind: Option<Kind>,
+    kind: Option<ResourceKind>,
     bytes: Option<u64>,
     origin: Origin,
     device: Option<CUdevice>,
@@ -315,7 +315,7 @@ fn diagnose(
 
 /// What the records of this process have, of the device's memory and of the host's.
 fn holdings(registry: &Registry, there: &OnDevice, why: &mut OutOfMemory) {
-    let mut amounts = [Amount::default(); Kind::COUNT];
+    let mut amounts = [Amount::default(); ResourceKind::COUNT];
     let usage = registry.memory_usage_of(|key, record| {
         let counts = there.has(key, record);
         if counts {
@@ -323,7 +323,11 @@ fn holdings(registry: &Registry, there: &OnDevice, why: &mut OutOfMemory) {
         }
         counts
     });
-    for kind in Kind::ALL.iter().copied().filter(|kind| kind.is_memory()) {
+    for kind in ResourceKind::ALL
+        .iter()
+        .copied()
+        .filter(|kind| kind.is_memory())
+    {
         let amount = amounts[kind.index()];
         if amount.count != 0 {
             why.usage.push(KindUsage { kind, amount });
@@ -415,7 +419,7 @@ fn pools_on(device: CUdevice, is_only: bool) -> Vec<PoolUse> {
     let devices = pools();
     let mut handles = Vec::new();
     state::registry().for_each(|key, _| {
-        if key.kind == Kind::MemoryPool {
+        if key.kind == ResourceKind::MemoryPool {
             handles.push(key.address);
         }
     });

@@ -12,7 +12,7 @@ use cuguard_recording::{Recording, What};
 
 const CHILD: &str = "CUGUARD_TEST_CHILD";
 
-/// The program. Without the variable this is no test.
+/// The program. Without the variable this is not a test.
 #[test]
 fn child() {
     if std::env::var_os(CHILD).is_none() {
@@ -20,7 +20,7 @@ fn child() {
     }
     let context = Context::new(0).unwrap();
     let weights = DeviceBuffer::<u8>::zeroed(&context, 3 << 20).unwrap();
-    let _weights = weights.named("weights");
+    let _weights = weights.with_label("weights");
     std::mem::forget(DeviceBuffer::<u8>::zeroed(&context, 1 << 20).unwrap());
     println!("\nready {}", std::process::id());
     let _ = std::io::stdin().read_to_end(&mut Vec::new());

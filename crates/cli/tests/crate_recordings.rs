@@ -7,7 +7,7 @@ use cuguard_testing::{Requirement, not_run};
 use std::process::Output;
 
 use crate::support::reporting::{Folder, refused, shown};
-use cuguard::Level;
+use cuguard::TrackingLevel;
 use cuguard::prelude::*;
 use cuguard::report::ReportSettings;
 use serde_json::Value;
@@ -24,7 +24,7 @@ fn record_child() {
     recorded::child();
 }
 
-/// The program. Without the variable this is no test.
+/// The program. Without the variable this is not a test.
 #[test]
 fn program() {
     let Ok(part) = std::env::var(CHILD) else {
@@ -32,12 +32,12 @@ fn program() {
     };
     let builder = Context::builder();
     let context = match part.as_str() {
-        "counts" => builder.level(Level::Counts).report(
+        "counts" => builder.level(TrackingLevel::Counts).report(
             ReportSettings::off()
                 .record(&std::env::var(FILE).unwrap())
                 .unwrap(),
         ),
-        "silent counts" => builder.level(Level::Counts).report(
+        "silent counts" => builder.level(TrackingLevel::Counts).report(
             ReportSettings::silent()
                 .record(&std::env::var(FILE).unwrap())
                 .unwrap(),

@@ -13,7 +13,7 @@ use serde_json::Value;
 /// Set in the child.
 const ROLE: &str = "CUGUARD_TEST_DOCTOR_POOLS";
 
-/// The child. Without the variable this is no test.
+/// The child. Without the variable this is not a test.
 #[test]
 fn child() {
     if env::var_os(ROLE).is_none() {
@@ -21,13 +21,13 @@ fn child() {
     }
     let context = Context::new(0).unwrap();
     let pool = Pool::builder()
-        .named("activations")
+        .with_label("activations")
         .decay(std::time::Duration::MAX)
         .build(&context)
         .unwrap();
     let _empty = Pool::new(&context).unwrap();
-    let _live = DeviceBuffer::<u8>::zeroed_in(&pool, 3 << 20).unwrap();
-    drop(DeviceBuffer::<u8>::zeroed_in(&pool, 60 << 20).unwrap());
+    let _live = DeviceBuffer::<u8>::zeroed(&pool, 3 << 20).unwrap();
+    drop(DeviceBuffer::<u8>::zeroed(&pool, 60 << 20).unwrap());
     println!("\nready");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }

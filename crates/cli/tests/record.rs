@@ -348,7 +348,7 @@ fn files_that_are_no_recordings_are_not_replaced() {
     for (arguments, why) in [
         (
             vec!["--record", script.to_str().unwrap()],
-            "the file exists and is no recording",
+            "the file exists and is not a recording",
         ),
         (vec!["--record", "/does/not/exist/run.cgr"], "No such file"),
         (vec!["--record", "x-%z.cgr"], "%z means nothing"),

@@ -438,7 +438,7 @@ fn a_leak_report_is_accepted_too() {
         text.contains("2 KiB in 2 allocations of device memory   100 %"),
         "{text}"
     );
-    // What a leak report does not have is no figure.
+    // What a leak report does not have is not a figure.
     let text = shown(&["report", &path]);
     let begin = "cuguard: process 7 (train): lost 2 KiB in 2 allocations
   exited after 3.50 s

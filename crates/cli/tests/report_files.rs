@@ -175,7 +175,7 @@ fn recordings_and_inputs_are_never_overwritten() {
     }
     for (second, expected) in [
         ("page.html", "two outputs have this name"),
-        ("-", "it is no name of a file"),
+        ("-", "it is not a file name"),
     ] {
         let (code, error) = refused(&["report", &a, "--html", "page.html", "--flamegraph", second]);
         assert_eq!(code, 2, "{error}");

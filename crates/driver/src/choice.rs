@@ -49,10 +49,10 @@ impl Choice {
 }
 
 impl FromStr for Choice {
-    type Err = UnknownChoice;
+    type Err = ParseChoiceError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Self::from_word(text.as_bytes()).ok_or_else(|| UnknownChoice {
+        Self::from_word(text.as_bytes()).ok_or_else(|| ParseChoiceError {
             word: text.to_owned(),
             accepted: "real, sim or auto",
         })
@@ -76,12 +76,12 @@ pub(crate) enum Selected {
 
 impl Selected {
     /// What `CUGUARD_DRIVER` selects; the default if it is unset or empty.
-    pub(crate) fn from_env() -> Result<Self, UnknownChoice> {
+    pub(crate) fn from_env() -> Result<Self, ParseChoiceError> {
         Self::from_value(std::env::var_os(VARIABLE).as_deref())
     }
 
     /// A path need not be UTF-8; the words are.
-    fn from_value(value: Option<&OsStr>) -> Result<Self, UnknownChoice> {
+    fn from_value(value: Option<&OsStr>) -> Result<Self, ParseChoiceError> {
         let value = value.unwrap_or_default();
         let bytes = value.as_bytes();
         if bytes.is_empty() {
@@ -90,7 +90,7 @@ impl Selected {
         if bytes.contains(&b'/') {
             return Ok(Self::Library(PathBuf::from(value)));
         }
-        let choice = Choice::from_word(bytes).ok_or_else(|| UnknownChoice {
+        let choice = Choice::from_word(bytes).ok_or_else(|| ParseChoiceError {
             word: value.to_string_lossy().into_owned(),
             accepted: "real, sim, auto, or the path of a library (with a / in it)",
         });
@@ -128,12 +128,12 @@ pub(crate) fn explicit(path: &Path) -> PathBuf {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{}` names no driver; use {accepted}", word.escape_debug())]
-pub struct UnknownChoice {
+pub struct ParseChoiceError {
     word: String,
     accepted: &'static str,
 }
 
-impl UnknownChoice {
+impl ParseChoiceError {
     /// The word, with replacement characters for what is not UTF-8.
     #[must_use]
     pub fn word(&self) -> &str {
@@ -145,7 +145,7 @@ impl UnknownChoice {
 mod tests {
     use super::*;
 
-    fn value(bytes: &[u8]) -> Result<Selected, UnknownChoice> {
+    fn value(bytes: &[u8]) -> Result<Selected, ParseChoiceError> {
         Selected::from_value(Some(OsStr::from_bytes(bytes)))
     }
 

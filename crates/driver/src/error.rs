@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::choice::{UnknownChoice, VARIABLE};
+use crate::choice::{ParseChoiceError, VARIABLE};
 
 /// Why no driver was loaded.
 ///
@@ -26,7 +26,7 @@ use crate::choice::{UnknownChoice, VARIABLE};
 pub enum LoadError {
     /// `CUGUARD_DRIVER` is neither a path nor one of the accepted words.
     #[error("{VARIABLE}: {0}")]
-    UnknownChoice(#[from] UnknownChoice),
+    ParseChoiceError(#[from] ParseChoiceError),
 
     /// No driver is installed, or none that can be loaded.
     #[error("{}", no_driver(tried, *chosen_by_program))]
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// The variable is no help where the program selects the driver.
+    /// The variable does not help where the program selects the driver.
     #[test]
     fn no_driver_that_the_program_selected_says_so() {
         let error = no_driver(true);
@@ -256,7 +256,7 @@ mod tests {
     #[test]
     fn every_error_fits_on_a_line() {
         let errors = [
-            LoadError::UnknownChoice("a\nb".parse::<crate::Choice>().unwrap_err()),
+            LoadError::ParseChoiceError("a\nb".parse::<crate::Choice>().unwrap_err()),
             no_driver(false),
             no_driver(true),
             LoadError::CannotOpen {

@@ -106,7 +106,7 @@ mod slot;
 mod table;
 mod version;
 
-pub use choice::{Choice, UnknownChoice};
+pub use choice::{Choice, ParseChoiceError};
 pub use driver::Driver;
 pub use error::{Attempt, LoadError};
 pub use kind::DriverKind;

@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_bare_file_name_is_a_file_here_and_not_a_library_to_search_for() {
-        // `libc.so.6` is found by every search, and is no file in the folder that tests run in.
+        // `libc.so.6` is found by every search, and is not a file in the folder that tests run in.
         let error = DriverLibrary::at(Path::new("libc.so.6")).err();
         let expected = LoadError::CannotOpen {
             path: "libc.so.6".into(),

@@ -104,7 +104,7 @@ impl Elf {
         (symbols..strings)
             .step_by(SYMBOL_SIZE)
             .map(|at| self.number::<4>(at))
-            // After the last symbol other tables may follow; what is no name is skipped.
+            // After the last symbol other tables may follow; what is not a name is skipped.
             .filter(|name| strings + name < self.bytes.len())
             .map(|name| self.string(name))
             .collect()

@@ -3,7 +3,7 @@
 //!
 //! The C programs need a C compiler. Without one, those tests print that they were not run.
 
-use std::io::ErrorKind;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -62,29 +62,14 @@ fn assert_announced_once(output: &Output) {
 
 /// Compiles a C program in a folder. `None` without a C compiler, with a line on stderr.
 fn compile(folder: &Path, code: &str, arguments: &[&str]) -> Option<PathBuf> {
-    let (program, source) = (folder.join("program"), folder.join("program.c"));
-    std::fs::write(&source, code).expect("a file can be written");
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let output = Command::new(&compiler)
-        .args(["-std=c99", "-Wall", "-Werror", "-o"])
-        .args([&program, &source])
-        .arg("-L")
-        .arg(folder)
-        .args(arguments)
-        .output();
-    match output {
-        Ok(output) => {
-            assert_success(&output);
-            Some(program)
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            // First: where a compiler is required, the other panics.
-            let _ = std::fs::remove_dir_all(folder);
-            cuguard_testing::not_run(cuguard_testing::Requirement::CCompiler, "");
-            None
-        }
-        Err(error) => panic!("cannot run {}: {error}", compiler.display()),
+    let options = ["-std=c99", "-Wall", "-Werror", "-L"].map(OsStr::new);
+    let all = options.into_iter().chain([folder.as_os_str()]);
+    let all = all.chain(arguments.iter().map(OsStr::new));
+    let program = cuguard_testing::compile(&folder.join("program"), code, all);
+    if program.is_none() {
+        let _ = std::fs::remove_dir_all(folder);
     }
+    program
 }
 
 #[test]

@@ -267,10 +267,24 @@ fn of_any_thread(process: u32, name: &str) -> Option<Vec<u8>> {
 /// The first words of the command line of a process, without control characters.
 fn command_of(process: u32) -> String {
     let bytes = of_any_thread(process, "cmdline").unwrap_or_default();
-    let words = bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-    let words: Vec<_> = words.collect();
-    let words = words.join(" ");
-    printable(words.trim_end(), 60)
+    printable(&words(&bytes), 60)
+}
+
+/// The command line of this process.
+///
+/// ```
+/// assert!(!cuguard_live::command_line().is_empty());
+/// ```
+#[must_use]
+pub fn command_line() -> String {
+    // `/proc/self` is the main thread, which has none once it has ended.
+    words(&fs::read("/proc/thread-self/cmdline").unwrap_or_default())
+}
+
+fn words(command_line: &[u8]) -> String {
+    let words = command_line.split(|byte| *byte == 0);
+    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
+    words.join(" ").trim_end().to_owned()
 }
 
 /// The reply of one server. `None` if none listens there, or one of another process does: of another PID namespace.

@@ -169,7 +169,7 @@ impl Client {
         };
         while *sent < reply.len() {
             let (bytes, flags) = (&reply[*sent..], libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
-            // SAFETY: the bytes can be read; a file that is no socket is left alone.
+            // SAFETY: the bytes can be read; a file that is not a socket is left alone.
             let count =
                 unsafe { libc::send(descriptor, bytes.as_ptr().cast(), bytes.len(), flags) };
             match usize::try_from(count) {
@@ -181,7 +181,7 @@ impl Client {
         // All is sent: without unread bytes the client sees the end, and no reset.
         let _ = receive(descriptor, &mut [0; LONGEST], 0);
         // A child that the program forked meanwhile has the connection, too.
-        // SAFETY: a socket of this library, or a file that is no socket.
+        // SAFETY: a socket of this library, or a file that is not a socket.
         unsafe { libc::shutdown(descriptor, libc::SHUT_WR) };
         Next::Ends
     }
@@ -216,7 +216,7 @@ impl Client {
 
 fn receive(descriptor: RawFd, bytes: &mut [u8], flags: libc::c_int) -> io::Result<usize> {
     let flags = flags | libc::MSG_DONTWAIT;
-    // SAFETY: the bytes can be written to; a file that is no socket is left alone.
+    // SAFETY: the bytes can be written to; a file that is not a socket is left alone.
     let count = unsafe { libc::recv(descriptor, bytes.as_mut_ptr().cast(), bytes.len(), flags) };
     usize::try_from(count).map_err(|_| io::Error::last_os_error())
 }

@@ -91,7 +91,7 @@ pub(crate) fn prepare(path: &Path, user: u32) -> io::Result<()> {
 pub(crate) fn check(path: &Path, user: u32) -> io::Result<()> {
     let info = fs::symlink_metadata(path)?;
     let problem = if !info.is_dir() {
-        "is no folder"
+        "is not a folder"
     } else if info.uid() != user {
         "belongs to another user"
     } else if info.mode() & 0o077 != 0 {
@@ -198,7 +198,7 @@ mod tests {
         let link = folder.0.join("link");
         symlink(&own, &link).unwrap();
         let error = prepare(&link, user()).unwrap_err().to_string();
-        assert!(error.ends_with("is no folder"), "{error}");
+        assert!(error.ends_with("is not a folder"), "{error}");
         fs::set_permissions(&own, fs::Permissions::from_mode(0o750)).unwrap();
         let error = prepare(&own, user()).unwrap_err().to_string();
         assert!(error.ends_with("can be opened by other users"), "{error}");

@@ -54,7 +54,7 @@ mod signal;
 mod signal_name;
 mod threads;
 
-pub use client::{AskError, ask, ask_others, ask_within, processes};
+pub use client::{AskError, ask, ask_others, ask_within, command_line, processes};
 pub use protocol::{Format, Request};
 #[doc(hidden)]
 pub use protocol::{parse_reply, parse_request};

@@ -65,7 +65,7 @@ impl fmt::Display for Request {
     }
 }
 
-/// Parses what a client sent: one line with its line break. `None` for what is no request.
+/// Parses what a client sent: one line with its line break. `None` for what is not a request.
 ///
 /// Public for fuzzing alone.
 #[doc(hidden)]
@@ -75,7 +75,7 @@ pub fn parse_request(bytes: &[u8]) -> Option<Request> {
     str::from_utf8(text).ok().and_then(Request::parse)
 }
 
-/// Parses what a server sent: the body, or its error. `None` for what is no reply.
+/// Parses what a server sent: the body, or its error. `None` for what is not a reply.
 ///
 /// Public for fuzzing alone.
 #[doc(hidden)]

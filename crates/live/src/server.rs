@@ -9,8 +9,8 @@ use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ pub fn start(options: Options) -> io::Result<()> {
     // SAFETY: the function is async-signal-safe.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     let own = socket.clone();
-    *SOCKET.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+    *cuguard_sync::lock(&SOCKET) = Some(socket);
     OWNER.store(own_process(), Ordering::Release);
     let wanted = options.signal;
     // The thread inherits this mask: the program's signals are for the program's threads.

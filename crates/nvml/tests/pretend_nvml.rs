@@ -3,7 +3,6 @@
 //! The library is a little C. Each case runs in a process of its own whose dynamic linker finds that library
 //! first. Without a C compiler the tests print that they were not run.
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -26,22 +25,10 @@ fn library(test: &str) -> Option<Folder> {
     let name = format!("cuguard-nvml-{}-{test}", std::process::id());
     let folder = Folder(std::env::temp_dir().join(name));
     std::fs::create_dir_all(&folder.0).expect("the folder can be made");
-    let source = folder.0.join("nvml.c");
+    let options = ["-Wall", "-Werror", "-shared", "-fPIC"];
+    let library = folder.0.join("libnvidia-ml.so.1");
     // Not from the repository: this program may be taken to another nvml.
-    std::fs::write(&source, include_str!("pretend_nvml.c")).expect("the file can be written");
-    let compiled = Command::new("cc")
-        .args(["-Wall", "-Werror", "-shared", "-fPIC", "-o"])
-        .arg(folder.0.join("libnvidia-ml.so.1"))
-        .arg(&source)
-        .status();
-    match compiled {
-        Ok(status) => assert!(status.success(), "{status}"),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            cuguard_testing::not_run(cuguard_testing::Requirement::CCompiler, test);
-            return None;
-        }
-        Err(error) => panic!("cannot run the C compiler: {error}"),
-    }
+    cuguard_testing::compile(&library, include_str!("pretend_nvml.c"), options)?;
     Some(folder)
 }
 

@@ -26,7 +26,7 @@ pub enum Error {
         tried: Vec<String>,
     },
 
-    /// The library lacks a function, so that it is no NVRTC or a very old one.
+    /// The library lacks a function, so that it is not NVRTC or a very old one.
     #[error("NVRTC: {library} has no function {function}")]
     FunctionMissing {
         /// The library.

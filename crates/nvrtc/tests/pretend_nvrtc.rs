@@ -3,7 +3,6 @@
 //! The library is a little C. Each case runs in a process of its own whose dynamic linker finds that library first, or not
 //! at all. Without a C compiler the tests print that they were not run.
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -31,23 +30,10 @@ fn folder(test: &str) -> Folder {
 }
 
 /// Compiles the library to this file; false without a C compiler.
-fn library(test: &str, folder: &Folder, file: &Path) -> bool {
-    let source = folder.0.join("nvrtc.c");
+fn library(file: &Path) -> bool {
+    let options = ["-Wall", "-Werror", "-shared", "-fPIC"];
     // Not from the repository: this program may be run on another machine.
-    std::fs::write(&source, include_str!("pretend_nvrtc.c")).expect("the file can be written");
-    let compiled = Command::new("cc")
-        .args(["-Wall", "-Werror", "-shared", "-fPIC", "-o"])
-        .args([file, &source])
-        .status();
-    match compiled {
-        Ok(status) => assert!(status.success(), "{status}"),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            cuguard_testing::not_run(cuguard_testing::Requirement::CCompiler, test);
-            return false;
-        }
-        Err(error) => panic!("cannot run the C compiler: {error}"),
-    }
-    true
+    cuguard_testing::compile(file, include_str!("pretend_nvrtc.c"), options).is_some()
 }
 
 /// Runs this test again in a process with these variables, in which `inside` runs.
@@ -73,7 +59,7 @@ fn with_nvrtc(test: &str, pretend: &str, inside: impl FnOnce()) {
         return inside();
     }
     let folder = folder(test);
-    if library(test, &folder, &folder.0.join("libnvrtc.so.13")) {
+    if library(&folder.0.join("libnvrtc.so.13")) {
         let variables = [
             ("LD_LIBRARY_PATH", folder.0.as_path()),
             ("PRETEND", Path::new(pretend)),
@@ -110,7 +96,7 @@ fn options_and_headers_reach_the_compiler() {
     });
 }
 
-/// A path is passed to NVRTC byte by byte, also one that is no UTF-8.
+/// A path is passed to NVRTC byte by byte, also one that is not UTF-8.
 #[test]
 fn a_folder_that_is_no_text_reaches_the_compiler() {
     use std::ffi::OsStr;
@@ -239,7 +225,7 @@ fn the_folder_of_the_toolkit_is_searched() {
         return;
     }
     let folder = folder(TEST);
-    if library(TEST, &folder, &folder.0.join("lib64/libnvrtc.so.12")) {
+    if library(&folder.0.join("lib64/libnvrtc.so.12")) {
         child(TEST, &[("CUDA_HOME", &folder.0)]);
     }
 }

@@ -10,7 +10,7 @@ use crate::state::{State, refused};
 use crate::stats::{Compacted, PageUse, Stats, Usage};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
 /// The pool behind its lock: the path for blocks that no cache has.
@@ -310,7 +310,7 @@ impl<D: Driver> Central<D> {
     }
 
     fn update_uncached<R>(&self, update: impl FnOnce(&mut Uncached) -> R) -> R {
-        let mut uncached = self.uncached.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uncached = cuguard_sync::lock(&self.uncached);
         let result = update(&mut uncached);
         let any = !uncached.is_empty();
         self.any_uncached.store(any, Ordering::Relaxed);
@@ -328,7 +328,7 @@ impl<D: Driver> Central<D> {
 
     /// Runs `operation` with the lock, after the frees that came while it was held.
     fn with<R>(&self, operation: impl FnOnce(&mut State<D>) -> R) -> R {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = cuguard_sync::lock(&self.state);
         self.with_locked(state, operation)
     }
 
@@ -350,15 +350,11 @@ impl<D: Driver> Central<D> {
     }
 
     fn try_lock(&self) -> Option<MutexGuard<'_, State<D>>> {
-        match self.state.try_lock() {
-            Ok(state) => Some(state),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        cuguard_sync::try_lock(&self.state)
     }
 
     fn late(&self) -> MutexGuard<'_, Vec<(D::Stream, Block)>> {
-        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+        cuguard_sync::lock(&self.late)
     }
 
     fn free_late(&self, state: &mut State<D>) {

@@ -162,7 +162,7 @@ impl Frames {
         if let Some(lengths) = lengths {
             let mut at = [0; 4];
             for which in 0..4 {
-                // A run of no granules is no place.
+                // A run of no granules is not a place.
                 if lengths[which] > 0 {
                     at[which] = self.index[which].insert(lengths[which], id);
                 }

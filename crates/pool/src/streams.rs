@@ -179,7 +179,7 @@ impl<D: Driver> Streams<D> {
     fn poll(&mut self, driver: &D) {
         self.entries.retain(|_, entry| {
             while let Some((epoch, point)) = entry.points.front() {
-                // An error is no proof that the work is complete.
+                // An error is not a proof that the work is complete.
                 if !driver.is_complete(point).unwrap_or(false) {
                     break;
                 }

@@ -13,7 +13,7 @@ pub struct Recording {
     /// The process.
     pub meta: Meta,
     /// The kinds of resources, by the index that events have.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<RecordedKind>,
     /// The program and its libraries, in the order in which they were seen.
     pub modules: Vec<Module>,
     /// Stack traces, by the number that events have. The first is unknown.
@@ -96,7 +96,7 @@ pub struct Meta {
 
 /// A kind of resource.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kind {
+pub struct RecordedKind {
     /// As in reports: `device`, `pinned`, `stream`.
     pub name: String,
     /// Whether it takes memory of a device.

@@ -1,6 +1,6 @@
 //! Definitions as bytes: what the numbers in events mean. They are in chunks of their own, which are never reused.
 
-use crate::data::{Embedded, Kind, Module, Site};
+use crate::data::{Embedded, Module, RecordedKind, Site};
 use crate::format::{Bytes, LONGEST_TEXT, Put, put_text};
 
 /// What is defined.
@@ -30,7 +30,7 @@ pub(crate) enum Definition {
     /// A label or the name of a thread.
     Name { id: u32, text: String },
     /// A kind of resource.
-    Kind { index: u8, kind: Kind },
+    Kind { index: u8, kind: RecordedKind },
     /// The program or a library.
     Module(Module),
     /// The frame of an interpreter, which stacks have as an address.
@@ -164,7 +164,7 @@ impl Definition {
             },
             tag::KIND => {
                 let (index, name, bits) = (from.byte()?, from.text()?, from.byte()?);
-                let kind = Kind {
+                let kind = RecordedKind {
                     name,
                     on_device: bits & 1 != 0,
                     is_memory: bits & 2 != 0,
@@ -217,7 +217,7 @@ impl Definition {
 #[cfg(test)]
 mod tests {
     use super::{Definition, INLINED};
-    use crate::data::{Embedded, Kind, Module, Site};
+    use crate::data::{Embedded, Module, RecordedKind, Site};
     use crate::format::{Bytes, MIN_CHUNK_SIZE, chunk};
 
     fn site() -> Option<Site> {
@@ -236,7 +236,7 @@ mod tests {
             },
             Definition::Kind {
                 index: 3,
-                kind: Kind {
+                kind: RecordedKind {
                     name: "pinned".to_owned(),
                     on_device: false,
                     is_memory: true,

@@ -31,11 +31,12 @@ mod tests;
 mod write;
 
 pub use data::{
-    Diagnosis, Embedded, End, Event, Found, Frame, Kind, Meta, Module, Recording, Site, Stack, What,
+    Diagnosis, Embedded, End, Event, Found, Frame, Meta, Module, RecordedKind, Recording, Site,
+    Stack, What,
 };
 pub use foreign::{ResolveForeign, register_foreign};
 pub use options::{
-    Definitions, Label, Options, Policy, StackDefinition, StartError, UnknownPolicy,
+    Definitions, Label, Options, ParsePolicyError, Policy, StackDefinition, StartError,
 };
 pub use process::{
     addresses, embed_symbols, host, is_on, note_exit, note_sampling, path, record,

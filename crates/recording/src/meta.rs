@@ -37,7 +37,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Meta> {
     })
 }
 
-/// [`decode`] for any file; `None` for one that is no recording of this version.
+/// [`decode`] for any file; `None` for one that is not a recording of this version.
 pub(crate) fn of_file(bytes: &[u8]) -> Option<Meta> {
     let is_ours = bytes.starts_with(MAGIC) && u32_at(bytes, header::VERSION) == Some(VERSION);
     is_ours.then(|| decode(bytes)).flatten()

@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::data::{Kind, Site};
+use crate::data::{RecordedKind, Site};
 use crate::format;
 
 /// What happens when a recording reaches its size limit.
@@ -17,7 +17,7 @@ use crate::format;
 ///
 /// assert_eq!("last".parse(), Ok(Policy::Last));
 /// let error = "first".parse::<Policy>().unwrap_err().to_string();
-/// assert_eq!(error, "`first` is no policy for recordings; accepted are all, last, aggregate");
+/// assert_eq!(error, "`first` is not a policy for recordings; accepted are all, last, aggregate");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -55,15 +55,15 @@ impl fmt::Display for Policy {
 
 /// A word that is no [`Policy`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("`{0}` is no policy for recordings; accepted are all, last, aggregate")]
-pub struct UnknownPolicy(String);
+#[error("`{0}` is not a policy for recordings; accepted are all, last, aggregate")]
+pub struct ParsePolicyError(String);
 
 impl FromStr for Policy {
-    type Err = UnknownPolicy;
+    type Err = ParsePolicyError;
 
     fn from_str(word: &str) -> Result<Self, Self::Err> {
         let found = Self::ALL.into_iter().find(|policy| policy.name() == word);
-        found.ok_or_else(|| UnknownPolicy(word.to_owned()))
+        found.ok_or_else(|| ParsePolicyError(word.to_owned()))
     }
 }
 
@@ -88,7 +88,7 @@ pub struct Options {
     pub version: String,
     /// The rank in a distributed job.
     pub rank: Option<u32>,
-    /// Whether a recording that exists is replaced; a file that is no recording never is, and the start fails. Otherwise, and where another process records into it or this one did before
+    /// Whether a recording that exists is replaced; a file that is not a recording never is, and the start fails. Otherwise, and where another process records into it or this one did before
     /// it executed another program, the process id is appended to the path, and a number where that exists, too.
     pub replace: bool,
     /// Whether [`addresses`](crate::addresses) returns those of all stacks, to embed their symbols.
@@ -146,7 +146,7 @@ impl Options {
 /// What the numbers in events mean. A recording looks each one up once, before the first event with it.
 pub trait Definitions: Sync {
     /// The kinds of resources, in the order of their indexes.
-    fn kinds(&self) -> Vec<Kind>;
+    fn kinds(&self) -> Vec<RecordedKind>;
     /// The call site with this number, which is not 0.
     fn stack(&self, id: u32) -> Option<StackDefinition>;
     /// The label or the name of a thread with this number, which is not 0.

@@ -90,7 +90,7 @@ pub fn is_on() -> bool {
 /// and cannot be, standard error names the one that is written.
 ///
 /// # Errors
-/// There is one recording a process; the file cannot be created, or exists and is no recording; this is a forked child.
+/// There is one recording a process; the file cannot be created, or exists and is not a recording; this is a forked child.
 pub fn start(options: &Options, definitions: &'static dyn Definitions) -> Result<(), StartError> {
     static STARTING: Mutex<()> = Mutex::new(());
     if is_forked() {

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 
-use crate::data::{End, Event, Frame, Kind, Recording, Site, What};
+use crate::data::{End, Event, Frame, RecordedKind, Recording, Site, What};
 use crate::format::{MIN_CHUNK_SIZE, chunk, header};
 use crate::options::{Definitions, Label, Options, Policy, StackDefinition};
 use crate::read::ReadError;
@@ -31,8 +31,8 @@ static FRAMES: [usize; 64] = {
 };
 
 impl Definitions for Source {
-    fn kinds(&self) -> Vec<Kind> {
-        let kind = |index: u8| Kind {
+    fn kinds(&self) -> Vec<RecordedKind> {
+        let kind = |index: u8| RecordedKind {
             name: format!("sort {index}"),
             on_device: index.is_multiple_of(2),
             is_memory: index < 4,

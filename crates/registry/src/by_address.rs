@@ -16,7 +16,7 @@ use crate::caller;
 use crate::counters::Amount;
 use crate::group::Group;
 use crate::history::{History, Peak};
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::recent::Reason;
 use crate::record::{Entry, Key, Record, Removed};
 use crate::recorder;
@@ -31,10 +31,10 @@ impl Registry {
     /// Every resource gets a record, whatever the level and the sampling rate.
     ///
     /// ```
-    /// use cuguard_registry::{ContextInfo, Entry, Key, Kind, Level, Registry};
+    /// use cuguard_registry::{ContextInfo, Entry, Key, ResourceKind, TrackingLevel, Registry};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32);
-    /// let key = Key::by_address(Kind::Device, 0x7f00_0000_0000);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
+    /// let key = Key::by_address(ResourceKind::Device, 0x7f00_0000_0000);
     /// let entry = Entry { bytes: 4096, type_name: "", stream: 0 };
     /// registry.insert_stack(key, entry, &[0x5000, 0x6000], 1);
     ///
@@ -94,18 +94,18 @@ impl Registry {
     /// thread allocated it. What was destroyed with its context counts as freed late from now on.
     ///
     /// ```
-    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    /// use cuguard_registry::{Entry, Key, ResourceKind, TrackingLevel, Registry};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32);
-    /// let key = Key::by_address(Kind::Managed, 0x7f00_0000_0000);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
+    /// let key = Key::by_address(ResourceKind::Managed, 0x7f00_0000_0000);
     /// registry.insert_stack(key, Entry { bytes: 4096, type_name: "", stream: 0 }, &[7], 1);
-    /// let kinds = [Kind::Device, Kind::Managed];
+    /// let kinds = [ResourceKind::Device, ResourceKind::Managed];
     /// let removed = registry.remove_any(&kinds, 0x7f00_0000_0000).unwrap();
-    /// assert_eq!((removed.kind, removed.record.bytes()), (Kind::Managed, 4096));
+    /// assert_eq!((removed.kind, removed.record.bytes()), (ResourceKind::Managed, 4096));
     /// assert!(registry.remove_any(&kinds, 0x7f00_0000_0000).is_none());
     /// ```
     #[inline(never)]
-    pub fn remove_any(&self, kinds: &[Kind], address: u64) -> Option<Removed> {
+    pub fn remove_any(&self, kinds: &[ResourceKind], address: u64) -> Option<Removed> {
         if !self.ever_recorded.load(Relaxed) {
             return None;
         }
@@ -127,12 +127,12 @@ impl Registry {
     /// Inserts what [`remove_any`](Self::remove_any) returned again, because it was not freed after all.
     ///
     /// ```
-    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry, Trace};
+    /// use cuguard_registry::{Entry, Key, ResourceKind, TrackingLevel, Registry, Trace};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
     /// let entry = Entry { bytes: 4096, type_name: "", stream: 0 };
-    /// registry.insert_traced(Key::by_address(Kind::Device, 0x1000), entry, Trace::new(&[7]), 1);
-    /// let removed = registry.remove_any(&[Kind::Device], 0x1000).unwrap();
+    /// registry.insert_traced(Key::by_address(ResourceKind::Device, 0x1000), entry, Trace::new(&[7]), 1);
+    /// let removed = registry.remove_any(&[ResourceKind::Device], 0x1000).unwrap();
     /// registry.put_back_removed(&removed);
     /// assert_eq!(registry.live().bytes, 4096);
     /// ```
@@ -143,7 +143,7 @@ impl Registry {
 
     /// Removes what the calling thread does not have among its newest.
     #[inline(never)]
-    fn find_any(&self, kinds: &[Kind], address: u64) -> Option<Removed> {
+    fn find_any(&self, kinds: &[ResourceKind], address: u64) -> Option<Removed> {
         let keys = kinds.iter().map(|kind| Key::by_address(*kind, address));
         let from_table = || {
             if !self.addressed().in_table.may_have(address) {
@@ -216,13 +216,13 @@ impl Registry {
     /// while it is mapped. Returns whether there was a record.
     ///
     /// ```
-    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    /// use cuguard_registry::{Entry, Key, ResourceKind, TrackingLevel, Registry};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32);
-    /// let handle = Key::by_address(Kind::Physical, 7);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
+    /// let handle = Key::by_address(ResourceKind::Physical, 7);
     /// registry.insert_stack(handle, Entry { bytes: 4096, type_name: "", stream: 0 }, &[7], 1);
-    /// assert!(registry.rekey(handle, Key::by_address(Kind::Mapped, 0x7f00_0000_0000)));
-    /// assert_eq!(registry.totals(Kind::Mapped).count, 1);
+    /// assert!(registry.rekey(handle, Key::by_address(ResourceKind::Mapped, 0x7f00_0000_0000)));
+    /// assert_eq!(registry.totals(ResourceKind::Mapped).count, 1);
     /// ```
     pub fn rekey(&self, from: Key, to: Key) -> bool {
         let Some(Removed { record, .. }) = self.remove_any(&[from.kind], from.address) else {
@@ -261,10 +261,10 @@ impl Registry {
     /// [`destroyed`](Self::destroyed). `survives` says which records stay. Returns how much was destroyed.
     ///
     /// ```
-    /// use cuguard_registry::{Amount, Entry, Fate, Key, Kind, Level, Registry};
+    /// use cuguard_registry::{Amount, Entry, Fate, Key, ResourceKind, TrackingLevel, Registry};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32);
-    /// let key = |address| Key::by_address(Kind::Device, address);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
+    /// let key = |address| Key::by_address(ResourceKind::Device, address);
     /// let entry = Entry { bytes: 100, type_name: "", stream: 0 };
     /// registry.insert_stack(key(0x1000), entry, &[7], 1);
     /// registry.insert_stack(key(0x2000), entry, &[7], 1);
@@ -320,11 +320,11 @@ impl Registry {
     /// [by address](Key::by_address).
     ///
     /// ```
-    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    /// use cuguard_registry::{Entry, Key, ResourceKind, TrackingLevel, Registry};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
     /// assert!(registry.peak().is_none());
-    /// let key = Key::by_address(Kind::Device, 0x7f00_0000_0000);
+    /// let key = Key::by_address(ResourceKind::Device, 0x7f00_0000_0000);
     /// registry.insert_stack(key, Entry { bytes: 4096, type_name: "", stream: 0 }, &[7], 1);
     /// registry.remove(key, 4096);
     /// assert_eq!(registry.peak().unwrap().bytes, 4096);
@@ -359,14 +359,14 @@ impl Registry {
         })
     }
 
-    /// The exit of the program begins: what it frees from now on is no part of the [`history`](Self::history). A later call
+    /// The exit of the program begins: what it frees from now on is not part of the [`history`](Self::history). A later call
     /// counts instead if memory was allocated since: an interpreter ended, and not the program.
     ///
     /// ```
-    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    /// use cuguard_registry::{Entry, Key, ResourceKind, TrackingLevel, Registry};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32);
-    /// let key = Key::by_address(Kind::Device, 0x7f00_0000_0000);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
+    /// let key = Key::by_address(ResourceKind::Device, 0x7f00_0000_0000);
     /// registry.insert_stack(key, Entry { bytes: 4096, type_name: "", stream: 0 }, &[7], 1);
     /// registry.end_history();
     /// registry.remove(key, 4096);
@@ -384,9 +384,9 @@ impl Registry {
     /// there were so far.
     ///
     /// ```
-    /// use cuguard_registry::{Level, Registry};
+    /// use cuguard_registry::{TrackingLevel, Registry};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
     /// registry.count_work(|| 7);
     /// assert_eq!(registry.history().steps.work, [7]);
     /// ```

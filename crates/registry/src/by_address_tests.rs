@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use crate::{Amount, ContextInfo, Entry, Fate, Key, Kind, Level, Registry, in_label};
+use crate::{Amount, ContextInfo, Entry, Fate, Key, Registry, ResourceKind, TrackingLevel, label};
 
 const fn entry(bytes: u64) -> Entry {
     Entry {
@@ -15,12 +15,12 @@ const fn entry(bytes: u64) -> Entry {
 }
 
 fn key(address: u64) -> Key {
-    Key::by_address(Kind::Device, address)
+    Key::by_address(ResourceKind::Device, address)
 }
 
 #[test]
 fn any_thread_frees_what_another_one_allocated() {
-    let registry = Registry::new(Level::Stacks, 8);
+    let registry = Registry::new(TrackingLevel::Stacks, 8);
     thread::scope(|scope| {
         for part in 0..8_u64 {
             let registry = &registry;
@@ -49,10 +49,10 @@ fn any_thread_frees_what_another_one_allocated() {
 /// Records of guards and records by address are in one table, also at one address.
 #[test]
 fn guards_keep_their_own_records() {
-    let registry = Registry::new(Level::Sites, 8);
-    let guard = Key::new(Kind::Device, 0x1000);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
+    let guard = Key::new(ResourceKind::Device, 0x1000);
     {
-        let _label = in_label("guards");
+        let _label = label("guards");
         registry.insert(guard, entry(100));
         registry.insert_stack(key(0x1000), entry(30), &[1, 2], 7);
     }
@@ -71,12 +71,12 @@ fn guards_keep_their_own_records() {
 
 #[test]
 fn a_record_that_is_put_back_counts_again() {
-    let registry = Registry::new(Level::Stacks, 8);
+    let registry = Registry::new(TrackingLevel::Stacks, 8);
     registry.insert_stack(key(0x1000), entry(30), &[1, 2], 7);
     let record = registry.remove(key(0x1000), 0);
     registry.put_back(key(0x1000), record, 0);
     assert_eq!(registry.live(), Amount::new(1, 30));
-    assert_eq!(registry.totals(Kind::Device).allocated, 1);
+    assert_eq!(registry.totals(ResourceKind::Device).allocated, 1);
     // Unknown to the registry: nothing changes.
     assert!(registry.remove(key(0x2000), 30).is_none());
     registry.put_back(key(0x2000), None, 30);
@@ -85,7 +85,7 @@ fn a_record_that_is_put_back_counts_again() {
 
 #[test]
 fn an_address_that_was_freed_unseen_is_counted_once() {
-    let registry = Registry::new(Level::Stacks, 8);
+    let registry = Registry::new(TrackingLevel::Stacks, 8);
     registry.insert_stack(key(0x1000), entry(30), &[1], 1);
     registry.insert_stack(key(0x1000), entry(50), &[2], 1);
     assert_eq!(registry.live(), Amount::new(1, 50));
@@ -93,13 +93,13 @@ fn an_address_that_was_freed_unseen_is_counted_once() {
 
 #[test]
 fn a_context_is_destroyed_with_its_own_records_alone() {
-    let registry = Registry::new(Level::Stacks, 8);
+    let registry = Registry::new(TrackingLevel::Stacks, 8);
     for (address, context) in [(1, 1), (2, 1), (3, 2)] {
         registry.insert_stack(key(address << 12), entry(10), &[5], context);
     }
-    let pool = Key::by_address(Kind::MemoryPool, 0x77);
+    let pool = Key::by_address(ResourceKind::MemoryPool, 0x77);
     registry.insert_stack(pool, Entry::of_handle(""), &[6], 1);
-    let destroyed = registry.destroy_context(1, |key, _| key.kind == Kind::MemoryPool);
+    let destroyed = registry.destroy_context(1, |key, _| key.kind == ResourceKind::MemoryPool);
     assert_eq!(destroyed, Amount::new(2, 20));
     assert_eq!(registry.live(), Amount::new(2, 10));
     let groups = registry.destroyed();
@@ -113,7 +113,7 @@ fn a_context_is_destroyed_with_its_own_records_alone() {
 /// Groups that differ in their fate or in their holder stay apart.
 #[test]
 fn groups_are_kept_apart_by_fate_and_holder() {
-    let registry = Registry::new(Level::Stacks, 8);
+    let registry = Registry::new(TrackingLevel::Stacks, 8);
     for address in 1..=6 {
         registry.insert_stack(key(address << 12), entry(10), &[5], 1);
     }
@@ -141,8 +141,8 @@ fn groups_are_kept_apart_by_fate_and_holder() {
 /// The size of a range of addresses is no memory.
 #[test]
 fn a_reserved_range_takes_no_memory() {
-    let registry = Registry::new(Level::Stacks, 8);
-    let range = Key::by_address(Kind::AddressRange, 1 << 40);
+    let registry = Registry::new(TrackingLevel::Stacks, 8);
+    let range = Key::by_address(ResourceKind::AddressRange, 1 << 40);
     registry.insert_stack(range, entry(1 << 40), &[5], 1);
     assert_eq!(registry.live(), Amount::new(1, 0));
     assert_eq!(registry.get(range).unwrap().bytes(), 1 << 40);
@@ -152,7 +152,7 @@ fn a_reserved_range_takes_no_memory() {
 /// Whichever way a record is removed, its call site is charged for what is alive.
 #[test]
 fn call_sites_hold_what_is_alive() {
-    let registry = Registry::new(Level::Stacks, 8);
+    let registry = Registry::new(TrackingLevel::Stacks, 8);
     let live = || {
         // A new peak is copied at once.
         registry.insert_stack(key(1 << 50), entry(1 << 40), &[99], 9);
@@ -167,7 +167,7 @@ fn call_sites_hold_what_is_alive() {
     registry.insert_stack(key(10 << 12), entry(10), &[6], 0);
     let record = registry.remove(key(1 << 12), 0);
     registry.put_back(key(1 << 12), record, 0);
-    assert_eq!(registry.totals(Kind::Device).bytes, 100);
+    assert_eq!(registry.totals(ResourceKind::Device).bytes, 100);
     assert_eq!(live(), 100);
     registry.destroy_context(1, |_, _| false);
     registry.drain_context(0);
@@ -179,20 +179,23 @@ fn call_sites_hold_what_is_alive() {
 /// Removes in any order, what is among the newest and what had to make room.
 #[test]
 fn each_is_found_once_under_its_kind() {
-    let registry = Registry::new(Level::Stacks, 8);
+    let registry = Registry::new(TrackingLevel::Stacks, 8);
     for step in [1_u64, 3, 7, 11] {
         for i in 0..20 {
-            let key = Key::by_address(Kind::Managed, (i + 1) << 9);
+            let key = Key::by_address(ResourceKind::Managed, (i + 1) << 9);
             registry.insert_stack(key, entry(i), &[5], 1);
         }
         for i in 0..20 {
             let i = i * step % 20;
             let address = (i + 1) << 9;
-            let others = [Kind::Device, Kind::StreamOrdered];
+            let others = [ResourceKind::Device, ResourceKind::StreamOrdered];
             assert!(registry.remove_any(&others, address).is_none());
-            let kinds = [Kind::Device, Kind::Managed];
+            let kinds = [ResourceKind::Device, ResourceKind::Managed];
             let removed = registry.remove_any(&kinds, address).unwrap();
-            assert_eq!((removed.kind, removed.record.bytes()), (Kind::Managed, i));
+            assert_eq!(
+                (removed.kind, removed.record.bytes()),
+                (ResourceKind::Managed, i)
+            );
             assert!(registry.remove_any(&kinds, address).is_none());
         }
         assert_eq!(registry.live(), Amount::default());
@@ -202,7 +205,7 @@ fn each_is_found_once_under_its_kind() {
 /// An address that was freed unseen, while its record was in the table.
 #[test]
 fn an_old_record_does_not_survive_a_new_one() {
-    let registry = Registry::new(Level::Stacks, 8);
+    let registry = Registry::new(TrackingLevel::Stacks, 8);
     registry.insert_stack(key(0x1000), entry(30), &[1], 1);
     // Moves it to the table.
     assert_eq!(registry.snapshot(ContextInfo::default()).live.len(), 1);
@@ -217,7 +220,7 @@ fn an_old_record_does_not_survive_a_new_one() {
 #[test]
 fn nothing_is_lost_between_threads() {
     const BLOCKS: u64 = 20_000;
-    let registry = Registry::new(Level::Stacks, 8);
+    let registry = Registry::new(TrackingLevel::Stacks, 8);
     let (sender, receiver) = mpsc::channel();
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -246,14 +249,14 @@ fn nothing_is_lost_between_threads() {
         is_done.store(true, Ordering::Relaxed);
     });
     assert_eq!(registry.live(), Amount::default());
-    assert_eq!(registry.totals(Kind::Device).allocated, BLOCKS);
+    assert_eq!(registry.totals(ResourceKind::Device).allocated, BLOCKS);
     assert!(registry.snapshot(ContextInfo::default()).live.is_empty());
 }
 
 /// Addresses that leave no room for the kind in a word.
 #[test]
 fn high_addresses_have_records_too() {
-    let registry = Registry::new(Level::Stacks, 8);
+    let registry = Registry::new(TrackingLevel::Stacks, 8);
     for address in [u64::MAX, 1 << 58, 1 << 63 | 0x1000, 0] {
         registry.insert_stack(key(address), entry(8), &[1], 1);
         assert_eq!(
@@ -269,7 +272,7 @@ fn high_addresses_have_records_too() {
 /// Records that the table never had are in the peak and in the samples.
 #[test]
 fn the_newest_records_are_at_the_peak() {
-    let registry = Registry::new(Level::Stacks, 8);
+    let registry = Registry::new(TrackingLevel::Stacks, 8);
     for (address, bytes) in [(1, 100), (2, 1000), (3, 10_000)] {
         registry.insert_stack(key(address << 12), entry(bytes), &[5], 1);
     }

@@ -14,7 +14,7 @@ use dashmap::{DashMap, Entry};
 use cuguard_stack::Remembered;
 
 use crate::hash::{BuildMixHasher, SHARDS, mix};
-use crate::kind::Level;
+use crate::kind::TrackingLevel;
 use crate::origin::Origin;
 
 /// The most frames of a stack trace that are recorded, whatever depth is set.
@@ -90,17 +90,17 @@ thread_local! {
 pub(crate) fn intern(
     site: &'static Location<'static>,
     type_name: &'static str,
-    level: Level,
+    level: TrackingLevel,
     depth: usize,
 ) -> CallSiteId {
     match level {
-        Level::Counts => 0,
-        Level::Sites => intern_ref(&CallSiteRef {
+        TrackingLevel::Counts => 0,
+        TrackingLevel::Sites => intern_ref(&CallSiteRef {
             site: Some(site),
             type_name,
             stack: &[],
         }),
-        Level::Stacks => intern_stack(Some(site), type_name, depth),
+        TrackingLevel::Stacks => intern_stack(Some(site), type_name, depth),
     }
 }
 
@@ -340,10 +340,10 @@ mod tests {
     use std::thread;
 
     use super::{CallSiteRef, MAX_DEPTH, OWN_FRAMES, find, get, intern, intern_ref, intern_stack};
-    use crate::kind::Level;
+    use crate::kind::TrackingLevel;
 
     fn site(here: &'static Location<'static>, type_name: &'static str) -> u32 {
-        intern(here, type_name, Level::Sites, 8)
+        intern(here, type_name, TrackingLevel::Sites, 8)
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::caller;
 use crate::counters::{Amount, Totals};
 use crate::failed_free::FailedFree;
 use crate::group::{Fate, Group, Grouped, merge_equal};
-use crate::kind::{Kind, Level};
+use crate::kind::{ResourceKind, TrackingLevel};
 use crate::labels::LabelTexts;
 use crate::names::{self, NameId};
 use crate::origin::Origin;
@@ -30,7 +30,7 @@ enum Owner {
 /// What the records of a group have in common, as ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct GroupKey {
-    kind: Kind,
+    kind: ResourceKind,
     owner: Owner,
     kept: bool,
     pub(crate) call_site: CallSiteId,
@@ -124,7 +124,7 @@ impl Sum {
 /// What a registry records.
 #[derive(Clone, Copy)]
 pub(crate) struct RecordingMode {
-    pub(crate) level: Level,
+    pub(crate) level: TrackingLevel,
     /// One resource in this many is recorded.
     pub(crate) sample: u32,
 }
@@ -199,7 +199,9 @@ impl Groups {
         let (live, deferred) = (streams_of(Owner::Guard), streams_of(Owner::Deferred));
         for (key, mut record, fate, holder) in std::mem::take(&mut self.kept) {
             let is_deferred = match key.kind {
-                Kind::Stream => deferred.contains(&key.address) && !live.contains(&key.address),
+                ResourceKind::Stream => {
+                    deferred.contains(&key.address) && !live.contains(&key.address)
+                }
                 // The pool of an allocation is not recorded.
                 _ => !deferred.is_empty() && live.is_empty(),
             };
@@ -212,7 +214,7 @@ impl Groups {
 
     /// What the samples stand for. Escaped and deferred resources always have a record, and so do those
     /// without a call site: they stand for themselves.
-    fn scales(&self, mode: RecordingMode, totals: &[(Kind, Totals)]) -> Scales {
+    fn scales(&self, mode: RecordingMode, totals: &[(ResourceKind, Totals)]) -> Scales {
         let amounts = self.grouped.list.iter().map(|(key, sum)| {
             let sampled = key.owner == Owner::Guard && key.call_site != 0;
             (key.kind, sum.amount, sampled)
@@ -242,7 +244,7 @@ impl Groups {
         mut self,
         info: ContextInfo,
         mode: RecordingMode,
-        mut totals: Vec<(Kind, Totals)>,
+        mut totals: Vec<(ResourceKind, Totals)>,
         failed: &[FailedFree],
     ) -> Snapshot {
         let now = caller::snapshot_time();
@@ -288,7 +290,7 @@ fn merge(groups: &mut Vec<Group>) {
 }
 
 /// What is counted and has no record.
-fn unrecorded(totals: &[(Kind, Totals)], groups: &Snapshot) -> Vec<(Kind, Amount)> {
+fn unrecorded(totals: &[(ResourceKind, Totals)], groups: &Snapshot) -> Vec<(ResourceKind, Amount)> {
     let rest = totals.iter().map(|(kind, totals)| (*kind, totals.live()));
     let mut rest: Vec<_> = rest.collect();
     let recorded = [&groups.live, &groups.escaped, &groups.deferred];

@@ -3,10 +3,11 @@
 use std::thread;
 
 use crate::{
-    Amount, ContextInfo, Entry, FailedFree, Key, Kind, Level, Registry, Snapshot, in_label,
+    Amount, ContextInfo, Entry, FailedFree, Key, Registry, ResourceKind, Snapshot, TrackingLevel,
+    label,
 };
 
-fn key(kind: Kind, address: u64) -> Key {
+fn key(kind: ResourceKind, address: u64) -> Key {
     Key {
         kind,
         slot: 0,
@@ -28,18 +29,18 @@ fn snapshot(registry: &Registry) -> Snapshot {
 
 #[test]
 fn an_empty_registry_gives_an_empty_snapshot() {
-    let snapshot = snapshot(&Registry::new(Level::Sites, 8));
+    let snapshot = snapshot(&Registry::new(TrackingLevel::Sites, 8));
     assert!(snapshot.is_clean() && snapshot.totals.is_empty());
 }
 
 #[test]
 fn equal_resources_are_one_group_and_the_largest_comes_first() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     for address in 1..=3 {
-        registry.insert(key(Kind::Device, address), entry(10, "f32"));
+        registry.insert(key(ResourceKind::Device, address), entry(10, "f32"));
     }
-    registry.insert(key(Kind::Device, 4), entry(100, "f64"));
-    registry.insert(key(Kind::Stream, 5), entry(0, ""));
+    registry.insert(key(ResourceKind::Device, 4), entry(100, "f64"));
+    registry.insert(key(ResourceKind::Stream, 5), entry(0, ""));
     let snapshot = snapshot(&registry);
     let rows: Vec<_> = snapshot
         .live
@@ -56,17 +57,17 @@ fn equal_resources_are_one_group_and_the_largest_comes_first() {
 
 #[test]
 fn labels_keep_groups_apart_however_they_came_about() {
-    let registry = Registry::new(Level::Sites, 8);
-    let insert = |address| registry.insert(key(Kind::Device, address), entry(1, "u8"));
+    let registry = Registry::new(TrackingLevel::Sites, 8);
+    let insert = |address| registry.insert(key(ResourceKind::Device, address), entry(1, "u8"));
     {
-        let _scope = in_label("model");
+        let _scope = label("model");
         insert(1);
         insert(2);
     }
-    registry.label(key(Kind::Device, 2), "ignored");
-    registry.label(key(Kind::Device, 2), "bias");
+    registry.label(key(ResourceKind::Device, 2), "ignored");
+    registry.label(key(ResourceKind::Device, 2), "bias");
     insert(3);
-    registry.label(key(Kind::Device, 3), "model/bias");
+    registry.label(key(ResourceKind::Device, 3), "model/bias");
     insert(4);
     let snapshot = snapshot(&registry);
     let labels: Vec<_> = snapshot
@@ -82,8 +83,8 @@ fn labels_keep_groups_apart_however_they_came_about() {
 
 #[test]
 fn threads_are_named_once_and_sorted() {
-    let registry = Registry::new(Level::Sites, 8);
-    let insert = |address| registry.insert(key(Kind::Device, address), entry(1, "u8"));
+    let registry = Registry::new(TrackingLevel::Sites, 8);
+    let insert = |address| registry.insert(key(ResourceKind::Device, address), entry(1, "u8"));
     let insert = &insert;
     thread::scope(|scope| {
         for (address, name) in (1..).zip(["b", "a", "b"]) {
@@ -100,10 +101,10 @@ fn threads_are_named_once_and_sorted() {
 
 #[test]
 fn stacks_keep_groups_apart() {
-    let registry = Registry::new(Level::Stacks, 32);
+    let registry = Registry::new(TrackingLevel::Stacks, 32);
     #[inline(never)]
     fn make(registry: &Registry, address: u64) {
-        registry.insert(key(Kind::Device, address), entry(1, "u8"));
+        registry.insert(key(ResourceKind::Device, address), entry(1, "u8"));
         std::hint::black_box(());
     }
     for address in 1..=2 {
@@ -123,24 +124,27 @@ fn stacks_keep_groups_apart() {
 
 #[test]
 fn what_escaped_is_listed_apart_and_is_no_leak() {
-    let registry = Registry::new(Level::Counts, 8);
-    registry.insert(key(Kind::Device, 1), entry(10, "u8"));
-    registry.escape(key(Kind::Device, 1), 10);
+    let registry = Registry::new(TrackingLevel::Counts, 8);
+    registry.insert(key(ResourceKind::Device, 1), entry(10, "u8"));
+    registry.escape(key(ResourceKind::Device, 1), 10);
     let before = snapshot(&registry);
     assert!(before.is_clean());
     assert_eq!(before.escaped[0].amount, Amount::new(1, 10));
-    registry.insert(key(Kind::Device, 2), entry(5, "u8"));
+    registry.insert(key(ResourceKind::Device, 2), entry(5, "u8"));
     let after = snapshot(&registry);
-    assert_eq!(after.unrecorded, [(Kind::Device, Amount::new(1, 5))]);
+    assert_eq!(
+        after.unrecorded,
+        [(ResourceKind::Device, Amount::new(1, 5))]
+    );
     assert!(!after.is_clean());
     assert_eq!(after.leaked(), Amount::new(1, 5));
 }
 
 #[test]
 fn failed_frees_and_late_drops_are_kept() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     for address in 1..=3 {
-        let key = key(Kind::Device, address);
+        let key = key(ResourceKind::Device, address);
         registry.insert(key, entry(10, "u8"));
         let record = registry.remove(key, 10);
         let (code, name) = if address == 3 {
@@ -151,9 +155,9 @@ fn failed_frees_and_late_drops_are_kept() {
         let failed = FailedFree::new(key, 10, record, "cuMemFree", code, name);
         registry.file_failed_free(failed);
     }
-    registry.count_late_drop(Kind::Event, 0);
-    registry.count_late_drop(Kind::Device, 7);
-    registry.count_late_drop(Kind::Device, 8);
+    registry.count_late_drop(ResourceKind::Event, 0);
+    registry.count_late_drop(ResourceKind::Device, 7);
+    registry.count_late_drop(ResourceKind::Device, 8);
     let snapshot = snapshot(&registry);
     assert!(snapshot.live.is_empty() && !snapshot.is_clean());
     let failed: Vec<_> = snapshot
@@ -175,5 +179,5 @@ fn failed_frees_and_late_drops_are_kept() {
         .iter()
         .map(|(kind, amount)| (*kind, amount.bytes))
         .collect();
-    assert_eq!(late, [(Kind::Device, 15), (Kind::Event, 0)]);
+    assert_eq!(late, [(ResourceKind::Device, 15), (ResourceKind::Event, 0)]);
 }

@@ -5,7 +5,7 @@
 use std::iter::Sum;
 use std::ops::{AddAssign, SubAssign};
 
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::live_bytes::LiveBytes;
 
 /// A number of resources and their bytes together.
@@ -88,29 +88,29 @@ impl Totals {
 /// The counters of one context. Relaxed throughout: nothing is published through them.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
-    bytes: [LiveBytes; Kind::COUNT],
+    bytes: [LiveBytes; ResourceKind::COUNT],
 }
 
 impl Counters {
     /// Counts an allocation. Returns how many of the kind the calling thread had counted before.
     #[inline(always)]
-    pub(crate) fn add(&self, kind: Kind, bytes: u64) -> u64 {
+    pub(crate) fn add(&self, kind: ResourceKind, bytes: u64) -> u64 {
         self.bytes[kind.index()].add(bytes)
     }
 
     /// Counts a free.
     #[inline(always)]
-    pub(crate) fn sub(&self, kind: Kind, bytes: u64) {
+    pub(crate) fn sub(&self, kind: ResourceKind, bytes: u64) {
         self.bytes[kind.index()].sub(bytes);
     }
 
     /// Undoes a [`sub`](Self::sub).
     #[cold]
-    pub(crate) fn restore(&self, kind: Kind, bytes: u64) {
+    pub(crate) fn restore(&self, kind: ResourceKind, bytes: u64) {
         self.bytes[kind.index()].restore(bytes);
     }
 
-    pub(crate) fn totals(&self, kind: Kind) -> Totals {
+    pub(crate) fn totals(&self, kind: ResourceKind) -> Totals {
         let of_kind = &self.bytes[kind.index()];
         let (allocated, count) = of_kind.counts();
         let bytes = of_kind.live();
@@ -125,7 +125,7 @@ impl Counters {
     /// The bytes of devices that are alive, or a little more if threads contend.
     #[inline]
     pub(crate) fn device_bytes(&self) -> u64 {
-        let bytes = Kind::OF_DEVICES.map(|kind| self.bytes[kind.index()].bound());
+        let bytes = ResourceKind::OF_DEVICES.map(|kind| self.bytes[kind.index()].bound());
         let sum = bytes.into_iter().fold(0, u64::wrapping_add);
         // Never below zero, also where something was removed twice.
         if sum > i64::MAX as u64 { 0 } else { sum }
@@ -134,7 +134,7 @@ impl Counters {
     /// The bytes of devices that are alive, for a peak that is watched: exact unless threads allocate and free several kinds at
     /// the same moment.
     pub(crate) fn exact_device_bytes(&self) -> u64 {
-        let live = Kind::OF_DEVICES.map(|kind| self.bytes[kind.index()].live());
+        let live = ResourceKind::OF_DEVICES.map(|kind| self.bytes[kind.index()].live());
         let live = live.into_iter().fold(0, u64::saturating_add);
         // The sum over threads has too much of those that allocate while it is added up; the bound has what other threads
         // claimed before it became exact.
@@ -143,17 +143,17 @@ impl Counters {
 
     /// Whether [`device_bytes`](Self::device_bytes) is exact, though threads contend for it.
     pub(crate) fn set_exact(&self, on: bool) {
-        for kind in Kind::OF_DEVICES {
+        for kind in ResourceKind::OF_DEVICES {
             self.bytes[kind.index()].set_exact(on);
         }
     }
 
     /// What is alive. A reserved range of addresses is counted without its size, which is no memory.
     pub(crate) fn live(&self) -> Amount {
-        let live = Kind::ALL.iter().map(|kind| {
+        let live = ResourceKind::ALL.iter().map(|kind| {
             let live = self.totals(*kind).live();
             match kind {
-                Kind::AddressRange => Amount::new(live.count, 0),
+                ResourceKind::AddressRange => Amount::new(live.count, 0),
                 _ => live,
             }
         });
@@ -166,16 +166,16 @@ mod tests {
     use std::thread;
 
     use super::{Amount, Counters};
-    use crate::kind::Kind;
+    use crate::kind::ResourceKind;
 
     #[test]
     fn totals_follow_allocations_and_frees() {
         let counters = Counters::default();
-        counters.add(Kind::Device, 100);
-        counters.add(Kind::Device, 50);
-        counters.sub(Kind::Device, 100);
-        counters.add(Kind::Stream, 0);
-        let device = counters.totals(Kind::Device);
+        counters.add(ResourceKind::Device, 100);
+        counters.add(ResourceKind::Device, 50);
+        counters.sub(ResourceKind::Device, 100);
+        counters.add(ResourceKind::Stream, 0);
+        let device = counters.totals(ResourceKind::Device);
         assert_eq!(
             (
                 device.count,
@@ -191,7 +191,7 @@ mod tests {
     #[test]
     fn a_double_remove_does_not_go_below_zero() {
         let counters = Counters::default();
-        counters.sub(Kind::Device, 10);
+        counters.sub(ResourceKind::Device, 10);
         assert_eq!(counters.live(), Amount::default());
     }
 
@@ -201,8 +201,8 @@ mod tests {
             let counters = Counters::default();
             let count = || {
                 for bytes in 1..=200 {
-                    counters.add(Kind::Device, bytes);
-                    counters.sub(Kind::Device, bytes - 1);
+                    counters.add(ResourceKind::Device, bytes);
+                    counters.sub(ResourceKind::Device, bytes - 1);
                 }
             };
             thread::scope(|scope| {
@@ -213,7 +213,7 @@ mod tests {
                 });
                 count();
             });
-            let totals = counters.totals(Kind::Device);
+            let totals = counters.totals(ResourceKind::Device);
             assert_eq!(
                 (totals.bytes, totals.allocated),
                 (600, 600),
@@ -233,16 +233,16 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..2_000 {
                         for _ in 0..8 {
-                            counters.add(Kind::Device, 3);
+                            counters.add(ResourceKind::Device, 3);
                         }
-                        let seen = counters.totals(Kind::Device);
+                        let seen = counters.totals(ResourceKind::Device);
                         assert!(seen.peak_bytes >= seen.bytes && seen.peak_bytes >= 24);
-                        (0..8).for_each(|_| counters.sub(Kind::Device, 3));
+                        (0..8).for_each(|_| counters.sub(ResourceKind::Device, 3));
                     }
                 });
             }
         });
-        let totals = counters.totals(Kind::Device);
+        let totals = counters.totals(ResourceKind::Device);
         assert_eq!(
             (totals.count, totals.bytes, totals.allocated),
             (0, 0, 8 * 2_000 * 8)

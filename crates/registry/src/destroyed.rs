@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use crate::collect::GroupKey;
@@ -126,7 +126,7 @@ impl Destroyed {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        cuguard_sync::lock(&self.inner)
     }
 }
 
@@ -136,11 +136,11 @@ mod tests {
 
     use super::{Destroyed, KEYS};
     use crate::group::Fate;
-    use crate::kind::Kind;
+    use crate::kind::ResourceKind;
     use crate::record::{Key, Record};
 
     fn records(count: usize) -> Vec<(Key, Record)> {
-        let key = |i| Key::by_address(Kind::Device, (i as u64 + 1) << 9);
+        let key = |i| Key::by_address(ResourceKind::Device, (i as u64 + 1) << 9);
         (0..count).map(|i| (key(i), Record::unknown(2))).collect()
     }
 

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use crate::counters::Amount;
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::origin::Origin;
 use crate::snapshot::Snapshot;
 
@@ -13,13 +13,13 @@ use crate::snapshot::Snapshot;
 /// `cuguard::report::display_diff` prints one line for each change, the largest first.
 ///
 /// ```
-/// use cuguard::Kind;
+/// use cuguard::ResourceKind;
 /// use cuguard::snapshot::{Group, Snapshot, Trend};
 ///
 /// let mut before = Snapshot::default();
-/// before.live.push(Group::new(Kind::Device, "f32", 1, 100));
+/// before.live.push(Group::new(ResourceKind::Device, "f32", 1, 100));
 /// let mut after = Snapshot::default();
-/// after.live.push(Group::new(Kind::Device, "f32", 3, 300));
+/// after.live.push(Group::new(ResourceKind::Device, "f32", 3, 300));
 ///
 /// let diff = after.diff(&before);
 /// assert_eq!(diff.changes[0].trend(), Trend::Grew);
@@ -34,7 +34,7 @@ pub struct Diff {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// Their kind.
-    pub kind: Kind,
+    pub kind: ResourceKind,
     /// The type of the elements.
     pub type_name: &'static str,
     /// Their label.
@@ -125,12 +125,12 @@ impl Snapshot {
     /// What changed since an earlier snapshot: what appeared, grew, shrank and went.
     ///
     /// ```
-    /// use cuguard::Kind;
+    /// use cuguard::ResourceKind;
     /// use cuguard::snapshot::{Group, Snapshot};
     ///
     /// let before = Snapshot::default();
     /// let mut after = before.clone();
-    /// after.live.push(Group::new(Kind::Stream, "", 1, 0));
+    /// after.live.push(Group::new(ResourceKind::Stream, "", 1, 0));
     /// assert_eq!(after.diff(&before).changes.len(), 1);
     /// assert!(after.diff(&after).is_empty());
     /// ```
@@ -160,7 +160,7 @@ impl Snapshot {
 }
 
 /// What makes a group the same group in another snapshot.
-pub(crate) type Identity<'a> = (Kind, &'static str, Option<&'a str>, Origin);
+pub(crate) type Identity<'a> = (ResourceKind, &'static str, Option<&'a str>, Origin);
 
 /// What is live, by group.
 pub(crate) fn alive(snapshot: &Snapshot) -> impl Iterator<Item = (Identity<'_>, Amount)> {
@@ -179,10 +179,10 @@ pub(crate) fn alive(snapshot: &Snapshot) -> impl Iterator<Item = (Identity<'_>, 
 #[cfg(test)]
 mod tests {
     use super::Trend;
-    use crate::{Amount, Group, Kind, Site, Snapshot};
+    use crate::{Amount, Group, ResourceKind, Site, Snapshot};
 
     fn group(line: u32, count: u64, bytes: u64) -> Group {
-        let mut group = Group::new(Kind::Device, "f32", count, bytes);
+        let mut group = Group::new(ResourceKind::Device, "f32", count, bytes);
         group.origin.site = Some(Site::new("a.rs", line, 1));
         group
     }
@@ -241,13 +241,13 @@ mod tests {
     fn unrecorded_resources_are_compared_by_kind() {
         let before = Snapshot::default();
         let after = Snapshot {
-            unrecorded: vec![(Kind::Pinned, Amount::new(1, 64))],
+            unrecorded: vec![(ResourceKind::Pinned, Amount::new(1, 64))],
             ..Snapshot::default()
         };
         let diff = after.diff(&before);
         assert_eq!(
             (diff.changes[0].kind, diff.changes[0].after.bytes),
-            (Kind::Pinned, 64)
+            (ResourceKind::Pinned, 64)
         );
     }
 

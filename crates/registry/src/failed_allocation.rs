@@ -1,7 +1,7 @@
 //! Why allocations failed, in the recording.
 
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{LazyLock, Mutex};
 
 use cuguard_recording::{Event, What, record_diagnosis};
 
@@ -26,7 +26,7 @@ impl FailedAllocation {
             return;
         };
         let count = {
-            let mut counts = COUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut counts = cuguard_sync::lock(&COUNTS);
             let count = counts.entry(stack).or_default();
             *count = count.saturating_add(1);
             *count

@@ -47,13 +47,13 @@ impl FailedFree {
 mod tests {
     use super::FailedFree;
     use crate::call_site;
-    use crate::kind::Kind;
+    use crate::kind::ResourceKind;
     use crate::record::Key;
 
     #[test]
     fn a_failed_free_keeps_the_stack_that_wanted_to_free() {
         let key = Key {
-            kind: Kind::Device,
+            kind: ResourceKind::Device,
             slot: 0,
             address: 0x1000,
         };

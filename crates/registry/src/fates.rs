@@ -11,9 +11,9 @@ impl Registry {
     /// is known of them.
     ///
     /// ```
-    /// use cuguard_registry::{Fate, Level, Registry};
+    /// use cuguard_registry::{Fate, TrackingLevel, Registry};
     ///
-    /// Registry::new(Level::Stacks, 32).record_fates(|_, _| Fate::Lost); // nothing without a recording
+    /// Registry::new(TrackingLevel::Stacks, 32).record_fates(|_, _| Fate::Lost); // nothing without a recording
     /// ```
     pub fn record_fates(&self, fate: impl Fn(&Key, &Record) -> Fate) {
         if !is_on() {

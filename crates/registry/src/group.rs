@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::counters::Amount;
 use crate::hash::BuildMixHasher;
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::origin::Origin;
 
 /// What becomes of a resource that is alive when its process ends, where that is known: in the report of `cuguard run`.
@@ -49,17 +49,17 @@ impl Fate {
 /// Resources of one kind, type and label that were allocated at one call site.
 ///
 /// ```
-/// use cuguard::Kind;
+/// use cuguard::ResourceKind;
 /// use cuguard::snapshot::Group;
 ///
-/// let mut group = Group::new(Kind::Device, "f32", 2, 4096);
+/// let mut group = Group::new(ResourceKind::Device, "f32", 2, 4096);
 /// group.label = Some("weights".into());
 /// assert_eq!(group.amount.count, 2);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// Their kind.
-    pub kind: Kind,
+    pub kind: ResourceKind,
     /// The type of the elements; empty for handles.
     pub type_name: &'static str,
     /// Their label.
@@ -91,7 +91,7 @@ pub struct Group {
 impl Group {
     /// A group of which nothing else is known.
     #[must_use]
-    pub const fn new(kind: Kind, type_name: &'static str, count: u64, bytes: u64) -> Self {
+    pub const fn new(kind: ResourceKind, type_name: &'static str, count: u64, bytes: u64) -> Self {
         Self {
             kind,
             type_name,

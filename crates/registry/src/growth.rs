@@ -315,7 +315,7 @@ impl<'a> Stays<'a> {
                         self.steps.times[step].saturating_sub(self.steps.times[since]),
                     )
                 }
-                // What was before the first block is no round of it.
+                // What was before the first block is not a round of it.
                 None => (0, Duration::ZERO),
             };
             // By a half: a step begins and ends somewhere within a round.

@@ -6,17 +6,18 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use cuguard_sync::per_thread::PerThread;
+use cuguard_sync::{lock, try_lock};
 
 use crate::call_site::CallSiteId;
 use crate::counters::Amount;
 use crate::growth::{SiteSteps, Steps, is_teardown};
 use crate::hash::BuildMixHasher;
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::origin::Origin;
 use crate::site_table::{SiteBytes, SiteTable};
 use crate::step_length::StepLength;
@@ -34,11 +35,11 @@ const SITES: usize = 4096;
 /// What call sites held over the run.
 ///
 /// ```
-/// use cuguard_registry::{Entry, Key, Kind, Level, Registry, growth};
+/// use cuguard_registry::{Entry, Key, ResourceKind, TrackingLevel, Registry, growth};
 ///
-/// let registry = Registry::new(Level::Stacks, 32);
+/// let registry = Registry::new(TrackingLevel::Stacks, 32);
 /// let block = |address, stack| {
-///     let key = Key::by_address(Kind::Device, address);
+///     let key = Key::by_address(ResourceKind::Device, address);
 ///     registry.insert_stack(key, Entry { bytes: 100, type_name: "", stream: 0 }, &[stack], 1);
 ///     key
 /// };
@@ -131,14 +132,14 @@ pub(crate) struct Sites {
 
 impl Sites {
     /// Counts a record that the table gets.
-    pub(crate) fn add(&self, site: CallSiteId, kind: Kind, bytes: u64) {
+    pub(crate) fn add(&self, site: CallSiteId, kind: ResourceKind, bytes: u64) {
         if kind.is_memory() {
             self.table.add(site, kind, bytes);
         }
     }
 
     /// Counts a record that the table had.
-    pub(crate) fn sub(&self, site: CallSiteId, kind: Kind, bytes: u64) {
+    pub(crate) fn sub(&self, site: CallSiteId, kind: ResourceKind, bytes: u64) {
         if kind.is_memory() {
             self.table.sub(site, kind, bytes);
         }
@@ -228,16 +229,15 @@ impl Sites {
     /// The samples. `None` if a thread takes one and does not go on: a signal handler may have interrupted it there and exit.
     fn samples(&self) -> Option<MutexGuard<'_, Samples>> {
         for _ in 0..PATIENCE {
-            match self.samples.try_lock() {
-                Ok(samples) => return Some(samples),
-                Err(TryLockError::Poisoned(samples)) => return Some(samples.into_inner()),
-                Err(TryLockError::WouldBlock) => thread::sleep(Duration::from_millis(1)),
+            if let Some(samples) = try_lock(&self.samples) {
+                return Some(samples);
             }
+            thread::sleep(Duration::from_millis(1));
         }
         None
     }
 
-    /// The exit begins: what is freed from now on is no part of the history. Where memory was allocated since an earlier call,
+    /// The exit begins: what is freed from now on is not part of the history. Where memory was allocated since an earlier call,
     /// that was no exit.
     pub(crate) fn end_history(&self, now: u64, flush: impl Fn()) {
         if let Some(mut samples) = self.samples() {
@@ -364,19 +364,15 @@ impl Sites {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 #[cfg(test)]
 mod tests {
     use super::Sites;
     use crate::call_site::{CallSiteId, intern_frames};
     use crate::growth::{Growth, growth};
-    use crate::kind::Kind;
+    use crate::kind::ResourceKind;
     use crate::step_length::STEPS;
 
-    fn add(sites: &Sites, site: CallSiteId, kind: Kind, bytes: u64, now: u64) {
+    fn add(sites: &Sites, site: CallSiteId, kind: ResourceKind, bytes: u64, now: u64) {
         let total = || sites.table.device_bytes();
         sites.add(site, kind, bytes);
         sites.observe(now, total, || ());
@@ -393,14 +389,14 @@ mod tests {
         let sites = Sites::default();
         let [one, other] = [[101], [102]].map(|stack| intern(&stack));
         for i in 0..100 {
-            add(&sites, one, Kind::Device, 1000, i);
-            add(&sites, other, Kind::Device, 10, i);
-            add(&sites, other, Kind::Pinned, 1 << 30, i);
+            add(&sites, one, ResourceKind::Device, 1000, i);
+            add(&sites, other, ResourceKind::Device, 10, i);
+            add(&sites, other, ResourceKind::Pinned, 1 << 30, i);
         }
         for _ in 0..90 {
-            sites.sub(one, Kind::Device, 1000);
+            sites.sub(one, ResourceKind::Device, 1000);
         }
-        add(&sites, one, Kind::Device, 5, 1000);
+        add(&sites, one, ResourceKind::Device, 5, 1000);
         let peak = sites.peak(2000, || ()).unwrap();
         assert!((99_000..=101_000).contains(&peak.bytes), "{}", peak.bytes);
         assert!(peak.time.as_nanos() < 100);
@@ -414,13 +410,13 @@ mod tests {
     fn a_peak_is_not_replaced_by_less() {
         let sites = Sites::default();
         let site = intern(&[103]);
-        add(&sites, site, Kind::Device, 1000, 1);
-        sites.add(site, Kind::Device, 5);
+        add(&sites, site, ResourceKind::Device, 1000, 1);
+        sites.add(site, ResourceKind::Device, 5);
         let is_first = std::cell::Cell::new(true);
         let peak = sites.peak(2000, || {
             // The second time, between the two sums.
             if !is_first.replace(false) {
-                sites.sub(site, Kind::Device, 900);
+                sites.sub(site, ResourceKind::Device, 900);
             }
         });
         assert_eq!(peak.unwrap().bytes, 1000);
@@ -432,10 +428,10 @@ mod tests {
         let sites = Sites::default();
         let one = intern(&[103]);
         assert_eq!(sites.peak(0, || ()), None);
-        add(&sites, one, Kind::Device, 1000, 0);
-        add(&sites, one, Kind::Device, 1, 0);
+        add(&sites, one, ResourceKind::Device, 1000, 0);
+        add(&sites, one, ResourceKind::Device, 1, 0);
         assert_eq!(sites.peak(5, || ()).unwrap().bytes, 1001);
-        sites.sub(one, Kind::Device, 1001);
+        sites.sub(one, ResourceKind::Device, 1001);
         assert_eq!(sites.peak(6, || ()).unwrap().bytes, 1001);
     }
 
@@ -445,10 +441,10 @@ mod tests {
         let one = intern(&[104]);
         for time in 0..100_000 {
             for _ in 0..2 {
-                sites.add(one, Kind::Device, 1);
+                sites.add(one, ResourceKind::Device, 1);
                 sites.observe(time * time, || 0, || ());
             }
-            sites.sub(one, Kind::Device, 1);
+            sites.sub(one, ResourceKind::Device, 1);
         }
         let history = sites.history(u64::MAX, || ());
         let count = history.steps.work.len();
@@ -475,15 +471,21 @@ mod tests {
         let filled = || {
             let sites = Sites::default();
             for time in 0..100 {
-                add(&sites, one, Kind::Device, 1, SECOND + time * SECOND);
+                add(&sites, one, ResourceKind::Device, 1, SECOND + time * SECOND);
                 for _ in 0..2 {
-                    add(&sites, temporary, Kind::Device, 1, SECOND + time * SECOND);
-                    sites.sub(temporary, Kind::Device, 1);
+                    add(
+                        &sites,
+                        temporary,
+                        ResourceKind::Device,
+                        1,
+                        SECOND + time * SECOND,
+                    );
+                    sites.sub(temporary, ResourceKind::Device, 1);
                 }
             }
             sites
         };
-        let empty = |sites: &Sites| (0..100).for_each(|_| sites.sub(one, Kind::Device, 1));
+        let empty = |sites: &Sites| (0..100).for_each(|_| sites.sub(one, ResourceKind::Device, 1));
         let verdict = |sites: &Sites, seconds: u64| {
             let (steps, list) = sites.steps(seconds * SECOND, || ());
             let (_, kept) = list.iter().find(|(site, _)| *site == one).unwrap();
@@ -502,7 +504,7 @@ mod tests {
         // Of an interpreter, before the program goes on.
         let sites = filled();
         sites.end_history(101 * SECOND, || ());
-        add(&sites, temporary, Kind::Device, 1, 300 * SECOND);
+        add(&sites, temporary, ResourceKind::Device, 1, 300 * SECOND);
         empty(&sites);
         sites.end_history(400 * SECOND, || ());
         assert_eq!(verdict(&sites, 500), Growth::FellAgain);
@@ -513,7 +515,7 @@ mod tests {
         let sites = Sites::default();
         let one = intern(&[106]);
         sites.count_others(|| 1000);
-        add(&sites, one, Kind::Device, 1, 1);
+        add(&sites, one, ResourceKind::Device, 1, 1);
         assert_eq!(sites.history(2, || ()).steps.work, [1001, 1001]);
         assert_eq!(sites.other_work(2, || ()), [(1, 1000), (2, 1000)]);
     }

@@ -8,17 +8,17 @@ use std::str::FromStr;
 /// The order is the order of reports: memory first, then handles.
 ///
 /// ```
-/// use cuguard::Kind;
+/// use cuguard::ResourceKind;
 ///
-/// assert_eq!(Kind::StreamOrdered.to_string(), "stream-ordered memory");
-/// assert!(Kind::Pinned.is_memory() && !Kind::Event.is_memory());
-/// assert!(Kind::Device < Kind::Stream);
+/// assert_eq!(ResourceKind::StreamOrdered.to_string(), "stream-ordered memory");
+/// assert!(ResourceKind::Pinned.is_memory() && !ResourceKind::Event.is_memory());
+/// assert!(ResourceKind::Device < ResourceKind::Stream);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 // As wide as the slot beside it in a key, which then has no padding. The compiler copies a key with
 // padding in pieces, and reading whole what was written in pieces stalls store forwarding.
 #[repr(u32)]
-pub enum Kind {
+pub enum ResourceKind {
     /// Device memory.
     Device,
     /// Stream-ordered device memory.
@@ -69,14 +69,14 @@ pub enum Kind {
     Library,
 }
 
-impl Kind {
+impl ResourceKind {
     /// All kinds, in order.
     ///
     /// ```
-    /// use cuguard::Kind;
+    /// use cuguard::ResourceKind;
     ///
-    /// assert_eq!(Kind::ALL[0], Kind::Device);
-    /// assert!(Kind::ALL.is_sorted());
+    /// assert_eq!(ResourceKind::ALL[0], ResourceKind::Device);
+    /// assert!(ResourceKind::ALL.is_sorted());
     /// ```
     pub const ALL: &'static [Self] = &[
         Self::Device,
@@ -116,9 +116,9 @@ impl Kind {
     /// Whether it takes memory of a device, which the process itself allocated.
     ///
     /// ```
-    /// use cuguard::Kind;
+    /// use cuguard::ResourceKind;
     ///
-    /// assert!(Kind::Managed.is_device_memory() && !Kind::Pinned.is_device_memory());
+    /// assert!(ResourceKind::Managed.is_device_memory() && !ResourceKind::Pinned.is_device_memory());
     /// ```
     #[must_use]
     pub const fn is_device_memory(self) -> bool {
@@ -182,8 +182,8 @@ impl Kind {
     /// Its name in JSON, which never changes.
     ///
     /// ```
-    /// # use cuguard::Kind;
-    /// assert_eq!(Kind::StreamOrdered.name(), "stream_ordered");
+    /// # use cuguard::ResourceKind;
+    /// assert_eq!(ResourceKind::StreamOrdered.name(), "stream_ordered");
     /// ```
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -212,7 +212,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for ResourceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(Self::NAMES[self.index()].1)
     }
@@ -221,16 +221,16 @@ impl fmt::Display for Kind {
 /// How much is recorded of every resource.
 ///
 /// ```
-/// use cuguard::Level;
+/// use cuguard::TrackingLevel;
 ///
-/// assert_eq!("stacks".parse(), Ok(Level::Stacks));
-/// assert_eq!(Level::default(), Level::Sites);
-/// assert!(Level::Counts < Level::Stacks);
-/// assert!("everything".parse::<Level>().is_err());
+/// assert_eq!("stacks".parse(), Ok(TrackingLevel::Stacks));
+/// assert_eq!(TrackingLevel::default(), TrackingLevel::Sites);
+/// assert!(TrackingLevel::Counts < TrackingLevel::Stacks);
+/// assert!("everything".parse::<TrackingLevel>().is_err());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
-pub enum Level {
+pub enum TrackingLevel {
     /// Counts and bytes by kind, without records. Costs a few nanoseconds.
     ///
     /// **Leaks are counted in the report, and teardown cannot free them**, because it does not know
@@ -244,7 +244,7 @@ pub enum Level {
     Stacks,
 }
 
-impl Level {
+impl TrackingLevel {
     const NAMES: [(&'static str, Self); 3] = [
         ("counts", Self::Counts),
         ("sites", Self::Sites),
@@ -260,58 +260,64 @@ impl Level {
     }
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for TrackingLevel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(Self::NAMES[*self as usize].0)
     }
 }
 
-/// A word that is not a [`Level`].
+/// A word that is not a [`TrackingLevel`].
 ///
 /// ```
-/// let error = "all".parse::<cuguard::Level>().unwrap_err();
+/// let error = "all".parse::<cuguard::TrackingLevel>().unwrap_err();
 /// assert_eq!(error.to_string(), "\"all\" is none of counts, sites, stacks");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} is none of counts, sites, stacks")]
 #[non_exhaustive]
-pub struct UnknownLevel {
+pub struct ParseTrackingLevelError {
     /// The word.
     pub word: String,
 }
 
-impl FromStr for Level {
-    type Err = UnknownLevel;
+impl FromStr for TrackingLevel {
+    type Err = ParseTrackingLevelError;
 
-    fn from_str(word: &str) -> Result<Self, UnknownLevel> {
+    fn from_str(word: &str) -> Result<Self, ParseTrackingLevelError> {
         let found = Self::NAMES.iter().find(|(name, _)| *name == word);
-        found.map(|(_, level)| *level).ok_or_else(|| UnknownLevel {
-            word: word.to_owned(),
-        })
+        found
+            .map(|(_, level)| *level)
+            .ok_or_else(|| ParseTrackingLevelError {
+                word: word.to_owned(),
+            })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Kind, Level};
+    use super::{ResourceKind, TrackingLevel};
 
     #[test]
     fn kinds_are_numbered_in_order() {
-        assert!(Kind::ALL.is_sorted());
-        for (index, kind) in Kind::ALL.iter().enumerate() {
+        assert!(ResourceKind::ALL.is_sorted());
+        for (index, kind) in ResourceKind::ALL.iter().enumerate() {
             assert_eq!(kind.index(), index);
             assert_eq!(
                 kind.is_memory(),
-                kind.to_string().contains("memory") && *kind != Kind::MemoryPool
+                kind.to_string().contains("memory") && *kind != ResourceKind::MemoryPool
             );
         }
     }
 
     #[test]
     fn levels_round_trip() {
-        for level in [Level::Counts, Level::Sites, Level::Stacks] {
+        for level in [
+            TrackingLevel::Counts,
+            TrackingLevel::Sites,
+            TrackingLevel::Stacks,
+        ] {
             assert_eq!(level.to_string().parse(), Ok(level));
-            assert_eq!(Level::from_byte(level.to_byte()), level);
+            assert_eq!(TrackingLevel::from_byte(level.to_byte()), level);
         }
     }
 }

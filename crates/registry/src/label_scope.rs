@@ -90,7 +90,7 @@ impl Drop for Scopes {
 /// }
 /// // and here training again
 /// ```
-pub fn in_label(label: &str) -> LabelScope {
+pub fn label(label: &str) -> LabelScope {
     let mut number = 0;
     // In a forked child a thread that does not exist may hold a lock. While the thread's locals are dropped, there may be no
     // scopes any more.
@@ -105,7 +105,7 @@ pub fn in_label(label: &str) -> LabelScope {
     }
 }
 
-/// A label scope of the calling thread, which ends when this is dropped; see [`label`](in_label).
+/// A label scope of the calling thread, which ends when this is dropped; see [`label`](label).
 ///
 /// It is not `Send`. Scopes may end in any order: each takes its own name out of the label.
 ///
@@ -134,7 +134,7 @@ impl Drop for LabelScope {
 mod tests {
     use std::thread;
 
-    use super::{SHOWN, in_label, scope};
+    use super::{SHOWN, label, scope};
     use crate::labels;
 
     fn current() -> Option<String> {
@@ -152,27 +152,27 @@ mod tests {
     #[test]
     fn scopes_nest_and_end_also_while_a_panic_unwinds() {
         is("");
-        let _outer = in_label("outer");
+        let _outer = label("outer");
         is("outer");
         let panicked = std::panic::catch_unwind(|| {
-            let _inner = in_label("inner");
+            let _inner = label("inner");
             is("outer/inner");
             std::panic::resume_unwind(Box::new(()));
         });
         assert!(panicked.is_err());
         is("outer");
-        let _nothing = in_label("");
+        let _nothing = label("");
         is("outer");
     }
 
     #[test]
     fn scopes_end_in_any_order() {
-        let [one, two, three] = ["one", "two", "three"].map(in_label);
+        let [one, two, three] = ["one", "two", "three"].map(label);
         drop(two);
         is("one/three");
         drop(one);
         is("three");
-        let four = in_label("four");
+        let four = label("four");
         is("three/four");
         drop(three);
         is("four");
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn a_scope_is_a_threads_own() {
-        let _here = in_label("here");
+        let _here = label("here");
         thread::spawn(|| is("")).join().unwrap();
     }
 
@@ -193,8 +193,8 @@ mod tests {
             let mut kept = Vec::new();
             let mut seen = std::collections::HashSet::new();
             for _ in 0..1000 {
-                kept.push(in_label("kept"));
-                std::mem::forget(in_label("forgotten"));
+                kept.push(label("kept"));
+                std::mem::forget(label("forgotten"));
                 seen.extend(current());
             }
             let pairs = ["kept/forgotten"; SHOWN / 2].join("/");

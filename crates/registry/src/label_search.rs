@@ -2,10 +2,12 @@
 
 use std::sync::OnceLock;
 
+use cuguard_sync::lock;
+
 use crate::labels;
 use crate::names::NameId;
 use crate::record::{Key, Record};
-use crate::registry::{Registry, lock};
+use crate::registry::Registry;
 
 /// Calls a function with each registry.
 type ForEach = fn(&mut dyn FnMut(&Registry));
@@ -13,13 +15,13 @@ type ForEach = fn(&mut dyn FnMut(&Registry));
 static REGISTRIES: OnceLock<ForEach> = OnceLock::new();
 
 /// Labels that no record has are freed from now on. `for_each` calls a function with each registry whose records have
-/// [labels](crate::in_label); of others they are lost. The first call counts.
+/// [labels](crate::label); of others they are lost. The first call counts.
 ///
 /// ```no_run
-/// use cuguard_registry::{Level, Registry};
+/// use cuguard_registry::{TrackingLevel, Registry};
 /// use std::sync::LazyLock;
 ///
-/// static REGISTRY: LazyLock<Registry> = LazyLock::new(|| Registry::new(Level::Sites, 32));
+/// static REGISTRY: LazyLock<Registry> = LazyLock::new(|| Registry::new(TrackingLevel::Sites, 32));
 /// cuguard_registry::free_labels(|visit| visit(&REGISTRY));
 /// ```
 pub fn free_labels(for_each: ForEach) {

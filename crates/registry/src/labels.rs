@@ -1,7 +1,7 @@
 //! Labels of records, interned, and freed when nothing uses them.
 //!
 //! A program may put the number of a request into a label, so there may be any number of them. A record has the number of its
-//! label, which is no counted reference: every allocation would change a counter that threads share. Instead, when there are
+//! label, which is not a counted reference: every allocation would change a counter that threads share. Instead, when there are
 //! twice as many labels as were in use the last time, the registries are searched for those that records have, and all others
 //! are freed: mark and sweep. Numbers are not reused, so the number of a label that was freed is that of no label.
 //!
@@ -10,9 +10,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError, RwLock, TryLockError};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock, RwLock};
 
 use cuguard_sync::process::is_forked;
+use cuguard_sync::{read, try_lock, write};
 
 use crate::hash::BuildMixHasher;
 use crate::names::{self, NameId};
@@ -58,12 +59,12 @@ pub(crate) static SEARCH: OnceLock<Search> = OnceLock::new();
 /// How many distinct labels are stored, in use or not.
 ///
 /// ```
-/// let _scope = cuguard_registry::in_label("training");
+/// let _scope = cuguard_registry::label("training");
 /// assert!(cuguard_registry::label_count() >= 1);
 /// ```
 #[must_use]
 pub fn label_count() -> usize {
-    let labels = LABELS.read().unwrap_or_else(PoisonError::into_inner);
+    let labels = read(&LABELS);
     labels.labels.len()
 }
 
@@ -77,12 +78,12 @@ fn find(text: &str, touch: impl Fn(&Label)) -> NameId {
         touch(labels.labels.get(&id)?);
         Some(id)
     };
-    let labels = LABELS.read().unwrap_or_else(PoisonError::into_inner);
+    let labels = read(&LABELS);
     if let Some(id) = known(&labels) {
         return id;
     }
     drop(labels);
-    let mut labels = LABELS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut labels = write(&LABELS);
     // Another thread may have been faster.
     if let Some(id) = known(&labels) {
         return id;
@@ -115,7 +116,7 @@ pub(crate) fn text(id: NameId) -> Option<Arc<str>> {
     if id == 0 {
         return None;
     }
-    let labels = LABELS.read().unwrap_or_else(PoisonError::into_inner);
+    let labels = read(&LABELS);
     labels.labels.get(&id).map(|label| label.text.clone())
 }
 
@@ -140,7 +141,7 @@ impl Drop for ActiveLabel {
     fn drop(&mut self) {
         // In a forked child a thread that does not exist may hold the lock.
         if self.0 != 0 && !is_forked() {
-            let labels = LABELS.read().unwrap_or_else(PoisonError::into_inner);
+            let labels = read(&LABELS);
             if let Some(label) = labels.labels.get(&self.0) {
                 label.active.fetch_sub(1, Relaxed);
             }
@@ -162,16 +163,14 @@ fn mark_and_sweep() {
     let Some(search) = SEARCH.get() else {
         return;
     };
-    let _alone = match ALONE.try_lock() {
-        Ok(alone) => alone,
-        Err(TryLockError::Poisoned(alone)) => alone.into_inner(),
-        // Another thread does it.
-        Err(TryLockError::WouldBlock) => return,
+    // Else another thread does it.
+    let Some(_alone) = try_lock(&ALONE) else {
+        return;
     };
     if is_forked() || !DUE.swap(false, Relaxed) {
         return;
     }
-    let mut labels = LABELS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut labels = write(&LABELS);
     for label in labels.labels.values_mut() {
         *label.touched.get_mut() = *label.active.get_mut() != 0;
     }
@@ -181,7 +180,7 @@ fn mark_and_sweep() {
         used.insert(label);
         found += 1;
     });
-    let mut labels = LABELS.write().unwrap_or_else(PoisonError::into_inner);
+    let mut labels = write(&LABELS);
     let Labels { ids, labels, limit } = &mut *labels;
     labels.retain(|id, label| {
         *label.active.get_mut() != 0 || *label.touched.get_mut() || used.contains(id)

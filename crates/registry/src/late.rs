@@ -2,14 +2,14 @@
 //! is already reported when these guards are dropped; a second report at exit has them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use crate::caller;
 use crate::counters::Amount;
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::snapshot::{ContextInfo, Snapshot, SnapshotReason};
 
-type Amounts = [Amount; Kind::COUNT];
+type Amounts = [Amount; ResourceKind::COUNT];
 
 /// Counts late drops by kind.
 #[derive(Debug, Default)]
@@ -19,17 +19,17 @@ pub struct Late {
 }
 
 impl Late {
-    pub(crate) fn count(&self, kind: Kind, bytes: u64) {
+    pub(crate) fn count(&self, kind: ResourceKind, bytes: u64) {
         self.lock()[kind.index()] += Amount::new(1, bytes);
     }
 
     /// The drops so far.
-    pub(crate) fn drops(&self) -> Vec<(Kind, Amount)> {
+    pub(crate) fn drops(&self) -> Vec<(ResourceKind, Amount)> {
         to_list(*self.lock())
     }
 
     /// The drops since the last call.
-    pub fn take(&self) -> Vec<(Kind, Amount)> {
+    pub fn take(&self) -> Vec<(ResourceKind, Amount)> {
         to_list(std::mem::take(&mut *self.lock()))
     }
 
@@ -39,19 +39,19 @@ impl Late {
     }
 
     fn lock(&self) -> MutexGuard<'_, Amounts> {
-        self.amounts.lock().unwrap_or_else(PoisonError::into_inner)
+        cuguard_sync::lock(&self.amounts)
     }
 }
 
-fn to_list(amounts: Amounts) -> Vec<(Kind, Amount)> {
-    let all = Kind::ALL.iter().copied().zip(amounts);
+fn to_list(amounts: Amounts) -> Vec<(ResourceKind, Amount)> {
+    let all = ResourceKind::ALL.iter().copied().zip(amounts);
     all.filter(|(_, amount)| !amount.is_zero()).collect()
 }
 
 impl Snapshot {
     /// A snapshot of late drops alone, for a context that has been reported.
     #[must_use]
-    pub fn of_late_drops(info: ContextInfo, late_drops: Vec<(Kind, Amount)>) -> Self {
+    pub fn of_late_drops(info: ContextInfo, late_drops: Vec<(ResourceKind, Amount)>) -> Self {
         Self {
             info: ContextInfo {
                 reason: SnapshotReason::LateDrops,
@@ -67,22 +67,22 @@ impl Snapshot {
 #[cfg(test)]
 mod tests {
     use super::Late;
-    use crate::{Amount, Kind};
+    use crate::{Amount, ResourceKind};
 
     #[test]
     fn each_is_returned_once() {
         let late = Late::default();
-        late.count(Kind::Device, 10);
-        late.count(Kind::Device, 20);
-        late.count(Kind::Event, 0);
+        late.count(ResourceKind::Device, 10);
+        late.count(ResourceKind::Device, 20);
+        late.count(ResourceKind::Event, 0);
         let both = [
-            (Kind::Device, Amount::new(2, 30)),
-            (Kind::Event, Amount::new(1, 0)),
+            (ResourceKind::Device, Amount::new(2, 30)),
+            (ResourceKind::Event, Amount::new(1, 0)),
         ];
         assert_eq!(late.drops(), both);
         assert_eq!(late.take(), both);
         assert_eq!(late.take(), []);
-        late.count(Kind::Event, 0);
+        late.count(ResourceKind::Event, 0);
         assert_eq!(late.take(), both[1..]);
         assert!(late.is_new() && !late.is_new());
     }

@@ -275,7 +275,7 @@ impl LiveBytes {
     fn raise(&self, bytes: u64) {
         let claimed = self.shared.claimed.fetch_add(bytes, Relaxed);
         let bound = claimed.wrapping_add(bytes).wrapping_add(self.first.live());
-        // Mostly it is no new peak, and a read does not contend. A bound below zero is no peak.
+        // Mostly it is not a new peak, and a read does not contend. A bound below zero is not a peak.
         if self.shared.peak.load(Relaxed) < bound && not_below_zero(bound) != 0 {
             self.shared.peak.fetch_max(bound, Relaxed);
         }

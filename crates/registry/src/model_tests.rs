@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use crate::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
+use crate::{Amount, ContextInfo, Entry, Key, Registry, ResourceKind, TrackingLevel};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -13,7 +13,7 @@ enum Step {
     Escape(u8),
     Recapture(u8),
     Label(u8, u8),
-    Level(u8),
+    TrackingLevel(u8),
     Drain,
 }
 
@@ -24,7 +24,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => any::<u8>().prop_map(Step::Escape),
         1 => any::<u8>().prop_map(Step::Recapture),
         2 => (any::<u8>(), 0_u8..4).prop_map(|(key, label)| Step::Label(key, label)),
-        1 => (0_u8..3).prop_map(Step::Level),
+        1 => (0_u8..3).prop_map(Step::TrackingLevel),
         1 => Just(Step::Drain),
     ]
 }
@@ -41,19 +41,19 @@ struct Resource {
 
 /// Few keys, so that steps meet.
 fn key(byte: u8) -> Key {
-    let kind = Kind::ALL[usize::from(byte) % Kind::COUNT];
+    let kind = ResourceKind::ALL[usize::from(byte) % ResourceKind::COUNT];
     Key::new(kind, u64::from(byte / 16) + 1)
 }
 
 #[derive(Default)]
 struct Model {
     resources: BTreeMap<Key, Resource>,
-    allocated: BTreeMap<Kind, u64>,
-    peak: BTreeMap<Kind, u64>,
+    allocated: BTreeMap<ResourceKind, u64>,
+    peak: BTreeMap<ResourceKind, u64>,
 }
 
 impl Model {
-    fn live(&self, kind: Kind) -> Amount {
+    fn live(&self, kind: ResourceKind) -> Amount {
         let mut sum = Amount::default();
         for (_, resource) in self.resources.iter().filter(|(key, _)| key.kind == kind) {
             sum += Amount::new(1, resource.bytes);
@@ -61,13 +61,16 @@ impl Model {
         sum
     }
 
-    fn note_peak(&mut self, kind: Kind) {
+    fn note_peak(&mut self, kind: ResourceKind) {
         let live = self.live(kind).bytes;
         let peak = self.peak.entry(kind).or_default();
         *peak = live.max(*peak);
     }
 
-    fn groups(&self, escaped: bool) -> BTreeMap<(Kind, &'static str, Option<String>), Amount> {
+    fn groups(
+        &self,
+        escaped: bool,
+    ) -> BTreeMap<(ResourceKind, &'static str, Option<String>), Amount> {
         let mut groups = BTreeMap::new();
         for (key, resource) in &self.resources {
             if resource.recorded && resource.escaped == escaped {
@@ -80,7 +83,7 @@ impl Model {
 }
 
 fn run(steps: &[Step]) {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     let mut model = Model::default();
     for step in steps {
         match step {
@@ -124,7 +127,7 @@ fn run(steps: &[Step]) {
                     resource.label = Some(label.to_owned()).filter(|label| !label.is_empty());
                 }
             }
-            Step::Level(byte) => registry.set_level(Level::from_byte(*byte)),
+            Step::TrackingLevel(byte) => registry.set_level(TrackingLevel::from_byte(*byte)),
             Step::Drain => {
                 let drained = registry.drain();
                 assert!(drained.is_sorted_by_key(|(key, _)| (key.kind.teardown_rank(), key.kind)));
@@ -156,7 +159,7 @@ fn insert(registry: &Registry, model: &mut Model, key: Key, bytes: u16) {
     {
         return;
     }
-    let recorded = registry.level() != Level::Counts;
+    let recorded = registry.level() != TrackingLevel::Counts;
     let type_name = if bytes.is_multiple_of(2) {
         "even"
     } else {
@@ -193,7 +196,7 @@ fn insert(registry: &Registry, model: &mut Model, key: Key, bytes: u16) {
 
 fn check(registry: &Registry, model: &Model) {
     let snapshot = registry.snapshot(ContextInfo::default());
-    for kind in Kind::ALL {
+    for kind in ResourceKind::ALL {
         let totals = registry.totals(*kind);
         assert_eq!(totals.live(), model.live(*kind));
         assert_eq!(

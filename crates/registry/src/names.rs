@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{LazyLock, PoisonError, RwLock};
+use std::sync::{LazyLock, RwLock};
 
 use dashmap::DashMap;
 
@@ -44,7 +44,7 @@ pub(crate) fn intern(text: &str) -> NameId {
     if let Some(id) = NAMES.ids.get(text) {
         return *id;
     }
-    let mut texts = NAMES.texts.write().unwrap_or_else(PoisonError::into_inner);
+    let mut texts = cuguard_sync::write(&NAMES.texts);
     // Another thread may have been faster.
     if let Some(id) = NAMES.ids.get(text) {
         return *id;
@@ -61,7 +61,7 @@ pub(crate) fn intern(text: &str) -> NameId {
 
 /// The name with this number.
 pub(crate) fn text(id: NameId) -> Option<&'static str> {
-    let texts = NAMES.texts.read().unwrap_or_else(PoisonError::into_inner);
+    let texts = cuguard_sync::read(&NAMES.texts);
     texts.get(&id).copied()
 }
 

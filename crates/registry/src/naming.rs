@@ -53,7 +53,7 @@ fn name<F: Ord, L: Ord>(
             let lines: BTreeSet<&L> = members.iter().map(|it| &stacks[*it][at].1).collect();
             let function = &stacks[members[0]][at].0;
             let callers = members.iter().filter_map(|it| stacks[*it].get(at + 1));
-            // A function that calls itself is no caller that tells anything.
+            // A function that calls itself is not a caller that tells anything.
             let callers = callers.filter(|(caller, _)| caller != function);
             let distinct: BTreeSet<&(F, L)> = callers.clone().collect();
             if distinct.len() > lines.len() {

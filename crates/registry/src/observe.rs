@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use cuguard_sync::lock;
 use cuguard_sync::process::is_forked;
 
 use crate::caller;
@@ -10,11 +11,11 @@ use crate::counters::Amount;
 use crate::group::Fate;
 use crate::growth::growth;
 use crate::history::SiteHistory;
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::names;
 use crate::pages::PAGE;
 use crate::record::{Key, Record};
-use crate::registry::{Registry, lock};
+use crate::registry::Registry;
 use crate::snapshot::{ContextInfo, Snapshot};
 use crate::usage::{MemoryUsage, Trends, UsageBuilder};
 
@@ -77,12 +78,12 @@ impl Registry {
     /// estimated from samples. `which` must not call this registry.
     ///
     /// ```
-    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    /// use cuguard_registry::{Entry, Key, ResourceKind, TrackingLevel, Registry};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
     /// for (address, context) in [(0x1000, 1), (0x2000, 2)] {
     ///     let entry = Entry { bytes: 16, ..Entry::of_handle("") };
-    ///     registry.insert_stack(Key::by_address(Kind::Device, address), entry, &[7], context);
+    ///     registry.insert_stack(Key::by_address(ResourceKind::Device, address), entry, &[7], context);
     /// }
     /// let usage = registry.memory_usage_of(|_, record| record.context() == 2);
     /// assert_eq!(usage.sites[0].group.amount.bytes, 16);
@@ -113,7 +114,7 @@ impl Registry {
     pub(crate) fn for_small_blocks(&self, mut visit: impl FnMut(u64, u64)) {
         self.for_each(|key, record| {
             let bytes = record.bytes();
-            if key.kind == Kind::Device && bytes < PAGE && !record.is_escaped() {
+            if key.kind == ResourceKind::Device && bytes < PAGE && !record.is_escaped() {
                 visit(key.address, bytes);
             }
         });
@@ -130,12 +131,12 @@ impl Registry {
     /// call this registry.
     ///
     /// ```
-    /// use cuguard_registry::{ContextInfo, Entry, Fate, Key, Kind, Level, Registry};
+    /// use cuguard_registry::{ContextInfo, Entry, Fate, Key, ResourceKind, TrackingLevel, Registry};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
     /// for address in [0x1000, 0x2000] {
     ///     let entry = Entry { bytes: 16, ..Entry::of_handle("") };
-    ///     registry.insert_stack(Key::by_address(Kind::Device, address), entry, &[7], 1);
+    ///     registry.insert_stack(Key::by_address(ResourceKind::Device, address), entry, &[7], 1);
     /// }
     /// let snapshot = registry.snapshot_with(ContextInfo::default(), |key, _| match key.address {
     ///     0x1000 => (Fate::Lost, None),
@@ -149,7 +150,9 @@ impl Registry {
         info: ContextInfo,
         mut classify: impl FnMut(&Key, &Record) -> (Fate, Option<&'a str>),
     ) -> Snapshot {
-        let totals = Kind::ALL.iter().map(|kind| (*kind, self.totals(*kind)));
+        let totals = ResourceKind::ALL
+            .iter()
+            .map(|kind| (*kind, self.totals(*kind)));
         let totals = totals.collect();
         let mut groups = collect::Groups::default();
         let (mut failed, mut late_drops) = (Vec::new(), Vec::new());

@@ -21,11 +21,11 @@ const STEP: u64 = 64;
 ///
 /// ```
 /// use std::panic::Location;
-/// use cuguard_registry::{Entry, Key, Kind, Level, PeakWatch, Registry};
+/// use cuguard_registry::{Entry, Key, ResourceKind, TrackingLevel, PeakWatch, Registry};
 ///
-/// let registry = Registry::new(Level::Sites, 1);
+/// let registry = Registry::new(TrackingLevel::Sites, 1);
 /// let watch = PeakWatch::new(&registry, 1000);
-/// let (key, entry) = (Key::new(Kind::Device, 0x1000), Entry { bytes: 1500, ..Entry::of_handle("f32") });
+/// let (key, entry) = (Key::new(ResourceKind::Device, 0x1000), Entry { bytes: 1500, ..Entry::of_handle("f32") });
 /// registry.insert_at(Location::caller(), key, entry);
 /// registry.remove(key, 1500);
 /// assert_eq!(watch.peak(), 1500);
@@ -102,9 +102,9 @@ mod tests {
     use std::thread;
 
     use super::PeakWatch;
-    use crate::{Entry, Key, Kind, Level, Registry};
+    use crate::{Entry, Key, Registry, ResourceKind, TrackingLevel};
 
-    fn insert(registry: &Registry, kind: Kind, address: u64, bytes: u64) {
+    fn insert(registry: &Registry, kind: ResourceKind, address: u64, bytes: u64) {
         let entry = Entry {
             bytes,
             ..Entry::of_handle("f32")
@@ -112,58 +112,62 @@ mod tests {
         registry.insert(Key::new(kind, address), entry);
     }
 
-    fn remove(registry: &Registry, kind: Kind, address: u64, bytes: u64) {
+    fn remove(registry: &Registry, kind: ResourceKind, address: u64, bytes: u64) {
         registry.remove(Key::new(kind, address), bytes);
     }
 
     /// At every level, and the most of a sum, not the sum of the most of each kind.
     #[test]
     fn a_peak_since_a_moment_over_kinds() {
-        for level in [Level::Counts, Level::Sites, Level::Stacks] {
+        for level in [
+            TrackingLevel::Counts,
+            TrackingLevel::Sites,
+            TrackingLevel::Stacks,
+        ] {
             let registry = Registry::new(level, 8);
-            insert(&registry, Kind::Device, 1, 5000);
-            remove(&registry, Kind::Device, 1, 5000);
-            insert(&registry, Kind::Device, 2, 100);
+            insert(&registry, ResourceKind::Device, 1, 5000);
+            remove(&registry, ResourceKind::Device, 1, 5000);
+            insert(&registry, ResourceKind::Device, 2, 100);
             let watch = PeakWatch::new(&registry, 10_000);
             assert_eq!(watch.peak(), 100, "{level}");
-            insert(&registry, Kind::StreamOrdered, 3, 700);
-            remove(&registry, Kind::StreamOrdered, 3, 700);
-            insert(&registry, Kind::Managed, 4, 600);
+            insert(&registry, ResourceKind::StreamOrdered, 3, 700);
+            remove(&registry, ResourceKind::StreamOrdered, 3, 700);
+            insert(&registry, ResourceKind::Managed, 4, 600);
             // No memory of a device.
-            insert(&registry, Kind::Pinned, 5, 90_000);
+            insert(&registry, ResourceKind::Pinned, 5, 90_000);
             assert_eq!(watch.peak(), 800, "{level}");
             assert_eq!(watch.snapshot(), None);
             assert_eq!(registry.level(), level);
             drop(watch);
-            insert(&registry, Kind::Device, 6, 90_000);
-            assert_eq!(registry.totals(Kind::Device).peak_bytes, 90_100);
+            insert(&registry, ResourceKind::Device, 6, 90_000);
+            assert_eq!(registry.totals(ResourceKind::Device).peak_bytes, 90_100);
         }
     }
 
     #[test]
     fn watches_may_overlap_and_the_level_may_change() {
-        let registry = Registry::new(Level::Sites, 8);
+        let registry = Registry::new(TrackingLevel::Sites, 8);
         let outer = PeakWatch::new(&registry, 0);
-        insert(&registry, Kind::Device, 1, 100);
+        insert(&registry, ResourceKind::Device, 1, 100);
         let inner = PeakWatch::new(&registry, 0);
-        registry.set_level(Level::Counts);
-        insert(&registry, Kind::Device, 2, 50);
-        remove(&registry, Kind::Device, 1, 100);
+        registry.set_level(TrackingLevel::Counts);
+        insert(&registry, ResourceKind::Device, 2, 50);
+        remove(&registry, ResourceKind::Device, 1, 100);
         drop(outer);
-        insert(&registry, Kind::Device, 3, 300);
+        insert(&registry, ResourceKind::Device, 3, 300);
         assert_eq!(inner.peak(), 350);
-        assert_eq!(registry.level(), Level::Counts);
+        assert_eq!(registry.level(), TrackingLevel::Counts);
     }
 
     #[test]
     fn what_was_alive_at_the_peak_is_kept() {
-        let registry = Registry::new(Level::Sites, 8);
+        let registry = Registry::new(TrackingLevel::Sites, 8);
         let watch = PeakWatch::new(&registry, 1000);
         for address in 0..100 {
-            insert(&registry, Kind::Device, address, 100);
+            insert(&registry, ResourceKind::Device, address, 100);
         }
         for address in 0..100 {
-            remove(&registry, Kind::Device, address, 100);
+            remove(&registry, ResourceKind::Device, address, 100);
         }
         assert_eq!(watch.peak(), 10_000);
         let copied = watch.snapshot().unwrap().live[0].amount.bytes;
@@ -172,7 +176,7 @@ mod tests {
 
     #[test]
     fn threads_together_reach_at_least_what_each_had() {
-        let registry = Registry::new(Level::Sites, 8);
+        let registry = Registry::new(TrackingLevel::Sites, 8);
         let watch = PeakWatch::new(&registry, u64::MAX);
         thread::scope(|scope| {
             for thread in 1..=4_u64 {
@@ -180,8 +184,8 @@ mod tests {
                 scope.spawn(move || {
                     for round in 0..500 {
                         let address = thread * 1000 + round;
-                        insert(registry, Kind::Device, address, 100 * thread);
-                        remove(registry, Kind::Device, address, 100 * thread);
+                        insert(registry, ResourceKind::Device, address, 100 * thread);
+                        remove(registry, ResourceKind::Device, address, 100 * thread);
                     }
                 });
             }

@@ -18,12 +18,12 @@
 //! [asymmetric barrier](cuguard_sync::fence) between that costs the owner nothing. The other side pays
 //! some microseconds, so a buffer whose records other threads keep freeing is turned off for good.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use cuguard_sync::{PerThread, fence};
 
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::record::{self, Key, Record, WORDS};
 
 /// Records in a buffer. Their keys fill one cache line.
@@ -37,7 +37,7 @@ const KIND_BITS: u32 = 5;
 const KIND_MASK: u64 = (1 << KIND_BITS) - 1;
 const BY_ADDRESS: u64 = 1 << KIND_BITS;
 const ADDRESS_SHIFT: u32 = KIND_BITS + 1;
-const _: () = assert!(Kind::COUNT <= 1 << KIND_BITS);
+const _: () = assert!(ResourceKind::COUNT <= 1 << KIND_BITS);
 
 const OPEN: u8 = 0;
 const WANTED: u8 = 1;
@@ -46,7 +46,7 @@ const OFF: u8 = 2;
 /// The newest records of one slot.
 #[derive(Default)]
 struct Buffer {
-    /// Kind and address of each record; 0 is free.
+    /// ResourceKind and address of each record; 0 is free.
     keys: [AtomicU64; CAPACITY],
     /// The index of the next record.
     next: AtomicUsize,
@@ -180,7 +180,7 @@ impl RecentRecords {
     #[inline]
     pub(crate) fn remove_by_address(
         &self,
-        kinds: &[Kind],
+        kinds: &[ResourceKind],
         address: u64,
     ) -> Option<record::Removed> {
         let own = self.own_buffer()?;
@@ -194,7 +194,7 @@ impl RecentRecords {
         };
         let word = buffer.keys[index].load(Ordering::Relaxed);
         let removed = record::Removed {
-            kind: *Kind::ALL.get((word & KIND_MASK) as usize)?,
+            kind: *ResourceKind::ALL.get((word & KIND_MASK) as usize)?,
             address,
             record: buffer.record(index),
         };
@@ -208,7 +208,7 @@ impl RecentRecords {
     /// A slot whose buffer has a record under a key by address, of one of these kinds. The record may be in the table
     /// when this returns.
     #[cold]
-    pub(crate) fn holder(&self, kinds: &[Kind], address: u64) -> Option<u32> {
+    pub(crate) fn holder(&self, kinds: &[ResourceKind], address: u64) -> Option<u32> {
         let is_wanted = |word: u64| is_by_address(word, kinds, address);
         let mut buffers = self.buffers.all();
         let slot = buffers.position(|buffer| buffer.position(is_wanted).is_some());
@@ -250,7 +250,7 @@ impl RecentRecords {
             return own.buffer.empty(slot, &mut table);
         }
         let _flushing = self.lock();
-        // The calling thread's own again: a snapshot had it, and this is no free by another thread.
+        // The calling thread's own again: a snapshot had it, and this is not a free by another thread.
         if let Some(own) = self.own_buffer().filter(|own| own.slot == slot) {
             return own.buffer.empty(slot, &mut table);
         }
@@ -285,7 +285,7 @@ impl RecentRecords {
     }
 
     fn lock(&self) -> impl Drop + '_ {
-        self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
+        cuguard_sync::lock(&self.flushing)
     }
 }
 
@@ -381,7 +381,7 @@ impl Buffer {
 
     fn get(&self, index: usize, slot: u32) -> Option<(Key, Record)> {
         let word = self.keys[index].load(Ordering::Relaxed);
-        let kind = *Kind::ALL.get((word & KIND_MASK) as usize)?;
+        let kind = *ResourceKind::ALL.get((word & KIND_MASK) as usize)?;
         let address = word >> ADDRESS_SHIFT;
         let key = match word & BY_ADDRESS {
             0 => Key {
@@ -395,7 +395,7 @@ impl Buffer {
     }
 }
 
-/// Kind and address in one word, which is not 0. `None` for an address that leaves no room for the kind.
+/// ResourceKind and address in one word, which is not 0. `None` for an address that leaves no room for the kind.
 #[inline]
 fn to_word(key: Key) -> Option<u64> {
     let flag = if key.is_by_address() { BY_ADDRESS } else { 0 };
@@ -405,7 +405,7 @@ fn to_word(key: Key) -> Option<u64> {
 
 /// Whether this is a key by address, of one of these kinds.
 #[inline]
-fn is_by_address(word: u64, kinds: &[Kind], address: u64) -> bool {
+fn is_by_address(word: u64, kinds: &[ResourceKind], address: u64) -> bool {
     // An address that leaves no room for the kind is in no buffer.
     word >> KIND_BITS == address << 1 | 1
         && address <= u64::MAX >> ADDRESS_SHIFT

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use crate::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
+use crate::{Amount, ContextInfo, Entry, Key, Registry, ResourceKind, TrackingLevel};
 
 fn entry(bytes: u64) -> Entry {
     Entry {
@@ -17,7 +17,7 @@ fn entry(bytes: u64) -> Entry {
 
 /// The key of a block that the calling thread makes.
 fn key(address: u64) -> Key {
-    Key::new(Kind::Device, address)
+    Key::new(ResourceKind::Device, address)
 }
 
 fn make(registry: &Registry, address: u64) -> Key {
@@ -36,7 +36,7 @@ fn addresses(registry: &Registry) -> BTreeSet<u64> {
 
 #[test]
 fn a_snapshot_has_the_newest_too() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     for count in 0..40 {
         let expected: BTreeSet<u64> = (1..=count).collect();
         assert_eq!(addresses(&registry), expected);
@@ -50,7 +50,7 @@ fn a_snapshot_has_the_newest_too() {
 /// In any order, with what is in the slots and what had to make room.
 #[test]
 fn each_is_found_once() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     for step in [1_usize, 3, 7, 11] {
         let keys: Vec<Key> = (1..=20).map(|address| make(&registry, address)).collect();
         for index in 0..keys.len() {
@@ -67,7 +67,7 @@ fn each_is_found_once() {
 /// A live address that the driver returns again was freed without its guard: the old record is removed.
 #[test]
 fn a_reused_address_replaces_its_record() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     make(&registry, 1);
     make(&registry, 1);
     assert_eq!(addresses(&registry), BTreeSet::from([1]));
@@ -79,7 +79,7 @@ fn a_reused_address_replaces_its_record() {
 fn of_two_records_of_an_address_the_newer_one_stays() {
     for before in 0..10 {
         for between in 0..10 {
-            let registry = Registry::new(Level::Sites, 8);
+            let registry = Registry::new(TrackingLevel::Sites, 8);
             for n in 100..100 + before {
                 make(&registry, n);
             }
@@ -102,7 +102,7 @@ fn of_two_records_of_an_address_the_newer_one_stays() {
 
 #[test]
 fn an_address_as_large_as_it_can_be() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     for address in [u64::MAX, 1 << 60, (1 << 60) - 1, 1 << 59, (1 << 59) - 1] {
         let key = make(&registry, address);
         assert_eq!(addresses(&registry), BTreeSet::from([address]));
@@ -116,7 +116,7 @@ fn an_address_as_large_as_it_can_be() {
 /// One thread allocates, another one names, releases and frees.
 #[test]
 fn what_another_thread_allocated_is_found() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     for round in 0..20 {
         let made = thread::scope(|scope| {
             let all = scope.spawn(|| -> Vec<Key> {
@@ -151,7 +151,7 @@ impl Drop for AtEnd<'_> {
 /// looks at all of it.
 #[test]
 fn nothing_is_lost_between_threads() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     let over = AtomicBool::new(false);
     let (send, receive) = mpsc::channel::<Key>();
     thread::scope(|scope| {
@@ -192,6 +192,9 @@ fn nothing_is_lost_between_threads() {
         }
     });
     assert_eq!(registry.live(), Amount::default());
-    assert_eq!(registry.totals(Kind::Device).allocated, 3 * 3_000 * 3);
+    assert_eq!(
+        registry.totals(ResourceKind::Device).allocated,
+        3 * 3_000 * 3
+    );
     assert!(registry.snapshot(ContextInfo::default()).is_clean());
 }

@@ -8,7 +8,7 @@ use cuguard_sync::{clock, per_thread};
 use crate::call_site::CallSiteId;
 use crate::caller;
 use crate::hash::mix;
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::label_scope;
 use crate::names::NameId;
 use crate::trace::Trace;
@@ -21,7 +21,7 @@ use crate::trace::Trace;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Key {
     /// The kind of resource.
-    pub kind: Kind,
+    pub kind: ResourceKind,
     /// The slot of the thread that inserted the record, or [`BY_ADDRESS`] and a number derived from the address.
     pub(crate) slot: u32,
     /// An address or a handle.
@@ -43,7 +43,7 @@ impl Key {
     /// The key of a resource that the calling thread just allocated.
     #[must_use]
     #[inline]
-    pub fn new(kind: Kind, address: u64) -> Self {
+    pub fn new(kind: ResourceKind, address: u64) -> Self {
         Self {
             kind,
             // Threads without a slot of their own use the first.
@@ -56,15 +56,15 @@ impl Key {
     /// [`Registry::insert_stack`](crate::Registry::insert_stack).
     ///
     /// ```
-    /// use cuguard_registry::{Key, Kind};
+    /// use cuguard_registry::{Key, ResourceKind};
     ///
-    /// let key = Key::by_address(Kind::Device, 0x7f00_0000_0000);
-    /// let other = std::thread::spawn(|| Key::by_address(Kind::Device, 0x7f00_0000_0000));
+    /// let key = Key::by_address(ResourceKind::Device, 0x7f00_0000_0000);
+    /// let other = std::thread::spawn(|| Key::by_address(ResourceKind::Device, 0x7f00_0000_0000));
     /// assert_eq!(other.join().unwrap(), key);
     /// ```
     #[must_use]
     #[inline]
-    pub fn by_address(kind: Kind, address: u64) -> Self {
+    pub fn by_address(kind: ResourceKind, address: u64) -> Self {
         let slot = mix(0, address) % per_thread::SLOTS as u64;
         Self {
             kind,
@@ -83,7 +83,7 @@ impl Key {
     /// just written by its fields as a whole, which stalls store forwarding.
     #[must_use]
     #[inline(always)]
-    pub fn known_to_be(&self, kind: Kind) -> Self {
+    pub fn known_to_be(&self, kind: ResourceKind) -> Self {
         Self {
             kind,
             slot: self.slot,
@@ -212,10 +212,10 @@ impl Record {
     /// The number of its context, for a record under a key [by address](Key::by_address); without meaning for others.
     ///
     /// ```
-    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    /// use cuguard_registry::{Entry, Key, ResourceKind, TrackingLevel, Registry};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32);
-    /// let key = Key::by_address(Kind::Stream, 0x5500);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
+    /// let key = Key::by_address(ResourceKind::Stream, 0x5500);
     /// registry.insert_stack(key, Entry::of_handle(""), &[0x1234], 3);
     /// assert_eq!(registry.remove(key, 0).map(|record| record.context()), Some(3));
     /// ```
@@ -313,7 +313,7 @@ impl Record {
 #[derive(Clone, Copy, Debug)]
 pub struct Removed {
     /// The kind of resource.
-    pub kind: Kind,
+    pub kind: ResourceKind,
     /// An address or a handle.
     pub address: u64,
     /// The record.
@@ -333,15 +333,15 @@ mod tests {
 
     use super::{Key, Record};
     use crate::hash::{BuildSlotHasher, SLOT_SHARDS};
-    use crate::in_label;
-    use crate::kind::{Kind, Level};
+    use crate::kind::{ResourceKind, TrackingLevel};
+    use crate::label;
     use crate::{call_site, labels, names};
 
     #[test]
     fn a_record_returns_what_was_put_in() {
-        let _scope = in_label("scope");
+        let _scope = label("scope");
         let here = Location::caller();
-        let call_site = call_site::intern(here, "f32", Level::Sites, 8);
+        let call_site = call_site::intern(here, "f32", TrackingLevel::Sites, 8);
         let mut record = Record::new(4096, 7, call_site);
         assert_eq!((record.bytes(), record.stream()), (4096, 7));
         let call_site = call_site::get(record.call_site).unwrap();
@@ -365,7 +365,7 @@ mod tests {
         let map: dashmap::DashMap<Key, (), BuildSlotHasher> =
             dashmap::DashMap::with_hasher_and_shard_amount(BuildSlotHasher::default(), SLOT_SHARDS);
         let key = |slot, address: u64| Key {
-            kind: Kind::Device,
+            kind: ResourceKind::Device,
             slot,
             address: 0x7f00_0000_0000 + address * 512,
         };

@@ -14,7 +14,7 @@ use cuguard_sync::clock;
 use crate::call_site;
 use crate::caller;
 use crate::failed_allocation::FailedAllocation;
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::labels::{self, ActiveLabel};
 use crate::names::NameId;
 use crate::record::{Key, Record};
@@ -26,13 +26,13 @@ pub(crate) use cuguard_recording::is_on;
 struct Interned;
 
 impl Definitions for Interned {
-    fn kinds(&self) -> Vec<cuguard_recording::Kind> {
-        let kind = |kind: &Kind| cuguard_recording::Kind {
+    fn kinds(&self) -> Vec<cuguard_recording::RecordedKind> {
+        let kind = |kind: &ResourceKind| cuguard_recording::RecordedKind {
             name: kind.name().to_owned(),
             on_device: kind.is_device_memory(),
             is_memory: kind.is_memory(),
         };
-        Kind::ALL.iter().map(kind).collect()
+        ResourceKind::ALL.iter().map(kind).collect()
     }
 
     fn stack(&self, id: u32) -> Option<StackDefinition> {

@@ -4,10 +4,12 @@ use std::cmp::Reverse;
 use std::fmt;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use dashmap::DashMap;
+
+use cuguard_sync::lock;
 
 use crate::addressed::Addressed;
 use crate::call_site::{self, MAX_DEPTH};
@@ -17,7 +19,7 @@ use crate::counters::{Amount, Counters, Totals};
 use crate::destroyed::Destroyed;
 use crate::failed_free::FailedFree;
 use crate::hash::{BuildMixHasher, BuildSlotHasher, SLOT_SHARDS};
-use crate::kind::{Kind, Level};
+use crate::kind::{ResourceKind, TrackingLevel};
 use crate::late::Late;
 use crate::recent::{Reason, RecentRecords, Removed};
 use crate::record::{Entry, Key, Record};
@@ -60,7 +62,7 @@ pub struct Registry {
     not_released: OnceLock<FailedCall>,
     pub(crate) baseline: Mutex<Option<Baseline>>,
     pub(crate) created: Duration,
-    /// The [`Level`], and [`WATCHED`].
+    /// The [`TrackingLevel`], and [`WATCHED`].
     level: AtomicU8,
     pub(crate) watches: Watches,
     depth: usize,
@@ -86,7 +88,7 @@ impl fmt::Debug for Registry {
 impl Registry {
     /// `depth` is how many frames of each stack trace are recorded, 1 to [`MAX_DEPTH`].
     #[must_use]
-    pub fn new(level: Level, depth: usize) -> Self {
+    pub fn new(level: TrackingLevel, depth: usize) -> Self {
         Self {
             // Starts the clock before the first record.
             created: caller::now(),
@@ -118,9 +120,9 @@ impl Registry {
     /// Sets the number of the context that all records are of, for recordings.
     ///
     /// ```
-    /// use cuguard_registry::{Level, Registry};
+    /// use cuguard_registry::{TrackingLevel, Registry};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32).in_context(1);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32).in_context(1);
     /// assert!(registry.live().is_zero());
     /// ```
     #[must_use]
@@ -162,7 +164,7 @@ impl Registry {
     pub fn insert_at(&self, site: &'static Location<'static>, key: Key, entry: Entry) {
         let nth = self.counters.add(key.kind, entry.bytes);
         // All that level *counts* does, and so without a call.
-        let is_done = self.level.load(Relaxed) == Level::Counts.to_byte()
+        let is_done = self.level.load(Relaxed) == TrackingLevel::Counts.to_byte()
             && self.escaped_count.load(Relaxed) == 0
             && self.ever_unrecorded.load(Relaxed);
         if !is_done {
@@ -192,8 +194,8 @@ impl Registry {
             }
         }
         let flags = self.level.load(Relaxed);
-        let level = Level::from_byte(flags & !WATCHED);
-        if level == Level::Counts || !self.sampling.picks(key.kind, nth) {
+        let level = TrackingLevel::from_byte(flags & !WATCHED);
+        if level == TrackingLevel::Counts || !self.sampling.picks(key.kind, nth) {
             set(&self.ever_unrecorded);
             if flags & WATCHED != 0 {
                 self.observe_peak();
@@ -272,11 +274,11 @@ impl Registry {
     /// As [`remove`](Self::remove), for a free that cannot fail: nothing reads the record any more.
     ///
     /// ```
-    /// use cuguard_registry::{Entry, Key, Kind, Level, Registry};
+    /// use cuguard_registry::{Entry, Key, ResourceKind, TrackingLevel, Registry};
     /// use std::panic::Location;
     ///
-    /// let registry = Registry::new(Level::Sites, 32);
-    /// let key = Key::new(Kind::Pooled, 0x7f00_0000_0000);
+    /// let registry = Registry::new(TrackingLevel::Sites, 32);
+    /// let key = Key::new(ResourceKind::Pooled, 0x7f00_0000_0000);
     /// let entry = Entry { bytes: 4096, type_name: "u8", stream: 0 };
     /// registry.insert_at(Location::caller(), key, entry);
     /// registry.erase(key, 4096);
@@ -293,7 +295,7 @@ impl Registry {
 
     /// Takes the fields of a [`Key`] one by one, which are in registers then.
     #[inline(never)]
-    fn erase_record(&self, kind: Kind, slot: u32, address: u64, bytes: u64) {
+    fn erase_record(&self, kind: ResourceKind, slot: u32, address: u64, bytes: u64) {
         let key = Key {
             kind,
             slot,
@@ -392,9 +394,9 @@ impl Registry {
     /// Records that a drained resource was freed: by its context's teardown, or because its guard was dropped before.
     ///
     /// ```
-    /// use cuguard_registry::{Level, Registry};
+    /// use cuguard_registry::{TrackingLevel, Registry};
     ///
-    /// let registry = Registry::new(Level::Stacks, 32);
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
     /// for (key, record) in registry.drain() {
     ///     registry.record_reclaimed(key, &record);
     /// }
@@ -440,7 +442,7 @@ impl Registry {
     }
 
     /// Counts a guard that was dropped after its context was torn down.
-    pub fn count_late_drop(&self, kind: Kind, bytes: u64) {
+    pub fn count_late_drop(&self, kind: ResourceKind, bytes: u64) {
         self.late.count(kind, bytes);
     }
 
@@ -456,12 +458,12 @@ impl Registry {
 
     /// How much is recorded.
     #[inline]
-    pub fn level(&self) -> Level {
-        Level::from_byte(self.level.load(Relaxed) & !WATCHED)
+    pub fn level(&self) -> TrackingLevel {
+        TrackingLevel::from_byte(self.level.load(Relaxed) & !WATCHED)
     }
 
     /// Changes what is recorded from now on. Existing records stay.
-    pub fn set_level(&self, level: Level) {
+    pub fn set_level(&self, level: TrackingLevel) {
         let change = |flags| Some((flags & WATCHED) | level.to_byte());
         let _ = self.level.fetch_update(Relaxed, Relaxed, change);
     }
@@ -480,7 +482,7 @@ impl Registry {
     }
 
     /// The figures of one kind.
-    pub fn totals(&self, kind: Kind) -> Totals {
+    pub fn totals(&self, kind: ResourceKind) -> Totals {
         self.counters.totals(kind)
     }
 }
@@ -490,8 +492,4 @@ pub(crate) fn set(flag: &AtomicBool) {
     if !flag.load(Relaxed) {
         flag.store(true, Relaxed);
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -4,13 +4,13 @@ use std::thread;
 
 use crate::ContextInfo;
 use crate::counters::Amount;
-use crate::kind::{Kind, Level};
+use crate::kind::{ResourceKind, TrackingLevel};
 use crate::record::{Entry, Key};
 use crate::registry::Registry;
 
 fn key(address: u64) -> Key {
     Key {
-        kind: Kind::Device,
+        kind: ResourceKind::Device,
         slot: 0,
         address,
     }
@@ -26,7 +26,7 @@ fn entry(bytes: u64) -> Entry {
 
 #[test]
 fn what_is_inserted_is_found_and_counted() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     registry.insert(key(1), entry(10));
     registry.insert(key(2), entry(20));
     assert_eq!(registry.live(), Amount::new(2, 30));
@@ -40,8 +40,12 @@ fn what_is_inserted_is_found_and_counted() {
 /// has none is counted.
 #[test]
 fn what_is_erased_is_counted() {
-    let own = |address| Key::new(Kind::Pooled, address);
-    for level in [Level::Counts, Level::Sites, Level::Stacks] {
+    let own = |address| Key::new(ResourceKind::Pooled, address);
+    for level in [
+        TrackingLevel::Counts,
+        TrackingLevel::Sites,
+        TrackingLevel::Stacks,
+    ] {
         let registry = Registry::new(level, 8);
         let keys: Vec<Key> = (1..=50).map(own).collect();
         keys.iter().for_each(|key| registry.insert(*key, entry(10)));
@@ -61,8 +65,8 @@ fn what_is_erased_is_counted() {
 /// The size that was recorded counts, as in [`Registry::remove`].
 #[test]
 fn what_is_erased_has_the_size_that_was_recorded() {
-    let registry = Registry::new(Level::Sites, 8);
-    let key = Key::new(Kind::Pooled, 1);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
+    let key = Key::new(ResourceKind::Pooled, 1);
     registry.insert(key, entry(10));
     registry.erase(key, 7);
     assert!(registry.live().is_zero());
@@ -73,11 +77,11 @@ fn what_is_erased_has_the_size_that_was_recorded() {
 
 #[test]
 fn the_same_number_is_another_resource_of_another_kind() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     registry.insert(key(1), entry(10));
     registry.insert(
         Key {
-            kind: Kind::Stream,
+            kind: ResourceKind::Stream,
             slot: 0,
             address: 1,
         },
@@ -87,7 +91,7 @@ fn the_same_number_is_another_resource_of_another_kind() {
         registry
             .remove(
                 Key {
-                    kind: Kind::Event,
+                    kind: ResourceKind::Event,
                     slot: 0,
                     address: 1
                 },
@@ -100,23 +104,23 @@ fn the_same_number_is_another_resource_of_another_kind() {
 
 #[test]
 fn counts_need_no_record() {
-    let registry = Registry::new(Level::Counts, 8);
+    let registry = Registry::new(TrackingLevel::Counts, 8);
     registry.insert(key(1), entry(10));
     registry.insert(key(2), entry(20));
     registry.label(key(1), "no record to label");
     assert!(registry.remove(key(1), 10).is_none());
     assert_eq!(registry.live(), Amount::new(1, 20));
     assert!(registry.drain().is_empty());
-    assert_eq!(registry.totals(Kind::Device).peak_bytes, 30);
+    assert_eq!(registry.totals(ResourceKind::Device).peak_bytes, 30);
 }
 
 #[test]
 fn the_level_can_change_at_any_time() {
-    let registry = Registry::new(Level::Counts, 8);
+    let registry = Registry::new(TrackingLevel::Counts, 8);
     registry.insert(key(1), entry(1));
-    registry.set_level(Level::Stacks);
+    registry.set_level(TrackingLevel::Stacks);
     registry.insert(key(2), entry(2));
-    registry.set_level(Level::Counts);
+    registry.set_level(TrackingLevel::Counts);
     registry.insert(key(3), entry(4));
     assert!(registry.remove(key(1), 1).is_none());
     assert!(registry.remove(key(2), 2).is_some());
@@ -128,7 +132,9 @@ fn the_level_can_change_at_any_time() {
 /// Groups are scaled to the live total, whatever the period in which the program allocates.
 #[test]
 fn a_sample_stands_for_all() {
-    let registry = Registry::new(Level::Sites, 8).sampling(10).seeded(1);
+    let registry = Registry::new(TrackingLevel::Sites, 8)
+        .sampling(10)
+        .seeded(1);
     for i in 0..20_000 {
         // Two call sites in turn; every tenth would always be the same one.
         if i % 2 == 0 {
@@ -162,7 +168,7 @@ fn a_sample_stands_for_all() {
 /// must not be recorded in every run, or in none.
 #[test]
 fn the_first_of_each_kind_is_sampled_like_all_others() {
-    let is_recorded = |registry: Registry, kind: Kind, nth: u64| {
+    let is_recorded = |registry: Registry, kind: ResourceKind, nth: u64| {
         let keys = (0..=nth).map(|address| Key {
             kind,
             ..key(address)
@@ -173,9 +179,18 @@ fn the_first_of_each_kind_is_sampled_like_all_others() {
         addresses.any(|address| *address == nth)
     };
     for one_in in [2, 7] {
-        for kind in [Kind::Device, Kind::Stream, Kind::Pinned, Kind::Event] {
+        for kind in [
+            ResourceKind::Device,
+            ResourceKind::Stream,
+            ResourceKind::Pinned,
+            ResourceKind::Event,
+        ] {
             for nth in 0..3 {
-                let registry = |seed| Registry::new(Level::Sites, 8).sampling(one_in).seeded(seed);
+                let registry = |seed| {
+                    Registry::new(TrackingLevel::Sites, 8)
+                        .sampling(one_in)
+                        .seeded(seed)
+                };
                 let recorded = (0..300).filter(|seed| is_recorded(registry(*seed), kind, nth));
                 let (recorded, expected) = (recorded.count(), 300 / one_in as usize);
                 assert!(
@@ -187,8 +202,8 @@ fn the_first_of_each_kind_is_sampled_like_all_others() {
     }
     // Without a chosen seed: it would take 64 equal throws of a coin.
     let met = (0..64).filter(|_| {
-        let registry = Registry::new(Level::Sites, 8).sampling(2);
-        is_recorded(registry, Kind::Device, 0)
+        let registry = Registry::new(TrackingLevel::Sites, 8).sampling(2);
+        is_recorded(registry, ResourceKind::Device, 0)
     });
     assert!((1..64).contains(&met.count()));
 }
@@ -196,7 +211,9 @@ fn the_first_of_each_kind_is_sampled_like_all_others() {
 /// What no sample picked is listed as unrecorded.
 #[test]
 fn what_no_sample_picked_is_unrecorded() {
-    let registry = Registry::new(Level::Sites, 8).sampling(1_000_000).seeded(1);
+    let registry = Registry::new(TrackingLevel::Sites, 8)
+        .sampling(1_000_000)
+        .seeded(1);
     registry.insert(key(1), entry(10));
     registry.insert(key(2), entry(10));
     let snapshot = registry.snapshot(ContextInfo::default());
@@ -211,7 +228,7 @@ fn what_no_sample_picked_is_unrecorded() {
 /// A single resource that a sample picked stands for itself.
 #[test]
 fn a_sample_stands_for_no_more_than_there_is() {
-    let registry = Registry::new(Level::Sites, 8).sampling(3);
+    let registry = Registry::new(TrackingLevel::Sites, 8).sampling(3);
     let mut allocated = 0;
     while registry.snapshot(ContextInfo::default()).live.is_empty() {
         allocated += 1;
@@ -227,7 +244,7 @@ fn a_sample_stands_for_no_more_than_there_is() {
 
 #[test]
 fn what_escapes_stays_and_can_come_back() {
-    for level in [Level::Counts, Level::Sites] {
+    for level in [TrackingLevel::Counts, TrackingLevel::Sites] {
         let registry = Registry::new(level, 8);
         registry.insert(key(1), entry(10));
         registry.escape(key(1), 10);
@@ -242,7 +259,11 @@ fn what_escapes_stays_and_can_come_back() {
 
 #[test]
 fn a_reused_address_replaces_what_escaped() {
-    for level in [Level::Counts, Level::Sites, Level::Stacks] {
+    for level in [
+        TrackingLevel::Counts,
+        TrackingLevel::Sites,
+        TrackingLevel::Stacks,
+    ] {
         let registry = Registry::new(level, 8);
         registry.insert(key(1), entry(10));
         registry.escape(key(1), 10);
@@ -251,14 +272,14 @@ fn a_reused_address_replaces_what_escaped() {
         registry.insert(again, entry(5));
         assert_eq!(registry.live(), Amount::new(1, 5), "{level}");
         assert!(registry.snapshot(ContextInfo::default()).escaped.is_empty());
-        let recorded = usize::from(level != Level::Counts);
+        let recorded = usize::from(level != TrackingLevel::Counts);
         assert_eq!(registry.drain().len(), recorded, "{level}");
     }
 }
 
 #[test]
 fn an_unknown_key_changes_nothing() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     registry.insert(key(1), entry(10));
     registry.escape(key(9), 100);
     assert!(registry.remove(key(9), 100).is_none());
@@ -267,17 +288,17 @@ fn an_unknown_key_changes_nothing() {
 
 #[test]
 fn teardown_order() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     let kinds = [
-        Kind::MemoryPool,
-        Kind::Module,
-        Kind::Stream,
-        Kind::Device,
-        Kind::Event,
-        Kind::StreamOrdered,
-        Kind::Device,
-        Kind::Graph,
-        Kind::GraphExec,
+        ResourceKind::MemoryPool,
+        ResourceKind::Module,
+        ResourceKind::Stream,
+        ResourceKind::Device,
+        ResourceKind::Event,
+        ResourceKind::StreamOrdered,
+        ResourceKind::Device,
+        ResourceKind::Graph,
+        ResourceKind::GraphExec,
     ];
     for (address, kind) in (1..).zip(kinds) {
         registry.insert(
@@ -302,7 +323,11 @@ fn teardown_order() {
 #[test]
 fn addresses_that_are_reused_at_once_by_many_threads() {
     use std::sync::Mutex;
-    for level in [Level::Counts, Level::Sites, Level::Stacks] {
+    for level in [
+        TrackingLevel::Counts,
+        TrackingLevel::Sites,
+        TrackingLevel::Stacks,
+    ] {
         let registry = Registry::new(level, 8);
         let driver: Mutex<Vec<u64>> = Mutex::new((1..=12).collect());
         thread::scope(|scope| {
@@ -314,7 +339,7 @@ fn addresses_that_are_reused_at_once_by_many_threads() {
                         };
                         registry.insert(key(address), entry(address));
                         let record = registry.remove(key(address), address);
-                        assert_eq!(record.is_some(), level != Level::Counts);
+                        assert_eq!(record.is_some(), level != TrackingLevel::Counts);
                         driver.lock().unwrap().push(address);
                     }
                 });

@@ -6,25 +6,25 @@ use std::time::Duration;
 use crate::counters::Amount;
 use crate::diff::{Change, Diff, alive};
 use crate::growth::{SiteSteps, Steps, growth};
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::origin::Origin;
 use crate::snapshot::Snapshot;
 
 /// What makes a group the same group after another round.
-type Identity = (Kind, &'static str, Option<String>, Origin);
+type Identity = (ResourceKind, &'static str, Option<String>, Origin);
 
 /// What is live after each round of a test: before the first one, and after each.
 ///
 /// ```
-/// use cuguard::Kind;
+/// use cuguard::ResourceKind;
 /// use cuguard::snapshot::{Group, Snapshot};
 /// use cuguard_registry::Rounds;
 ///
 /// let mut rounds = Rounds::default();
 /// for round in 0..5 {
 ///     let mut snapshot = Snapshot::default();
-///     snapshot.live.push(Group::new(Kind::Device, "f32", round, round * 400));
-///     snapshot.live.push(Group::new(Kind::Pinned, "u8", 1, 4096));
+///     snapshot.live.push(Group::new(ResourceKind::Device, "f32", round, round * 400));
+///     snapshot.live.push(Group::new(ResourceKind::Pinned, "u8", 1, 4096));
 ///     rounds.add(&snapshot);
 /// }
 /// let changes = rounds.growth().changes;
@@ -123,7 +123,7 @@ impl Rounds {
 #[cfg(test)]
 mod tests {
     use super::Rounds;
-    use crate::{Group, Kind, Snapshot};
+    use crate::{Group, ResourceKind, Snapshot};
 
     #[test]
     fn labels_that_differ_in_each_round_do_not_hide_growth() {
@@ -131,7 +131,7 @@ mod tests {
         for round in 0..10 {
             let mut snapshot = Snapshot::default();
             for kept in 0..round {
-                let mut group = Group::new(Kind::Device, "f32", 1, 400);
+                let mut group = Group::new(ResourceKind::Device, "f32", 1, 400);
                 group.label = Some(format!("batch {kept}"));
                 snapshot.live.push(group);
             }

@@ -6,7 +6,7 @@ use cuguard_sync::per_thread::slot_index;
 
 use crate::counters::Amount;
 use crate::hash::mix;
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 
 /// One resource in `one_in` gets a record.
 pub(crate) struct Sampling {
@@ -38,7 +38,7 @@ impl Sampling {
     /// program's own would record one call site always and another never. Seeded, because otherwise the
     /// first resource of each kind would be recorded in every run or in none.
     #[inline]
-    pub(crate) fn picks(&self, kind: Kind, nth: u64) -> bool {
+    pub(crate) fn picks(&self, kind: ResourceKind, nth: u64) -> bool {
         self.one_in == 1 || {
             let counter = (kind.index() as u64) << 32 | slot_index() as u64;
             mix(mix(self.seed, counter), nth).is_multiple_of(u64::from(self.one_in))
@@ -77,15 +77,15 @@ fn ratio(part: u64, live: u64, sampled: u64) -> u64 {
 
 /// A [`Scale`] for each kind.
 #[derive(Default)]
-pub(crate) struct Scales([Scale; Kind::COUNT]);
+pub(crate) struct Scales([Scale; ResourceKind::COUNT]);
 
 impl Scales {
     /// From what is `live`, and what is recorded: with `true` because a sample picked it, with `false`
     /// for another reason, and then it stands for itself.
     pub(crate) fn new(
         one_in: u32,
-        live: impl Iterator<Item = (Kind, Amount)>,
-        recorded: impl Iterator<Item = (Kind, Amount, bool)>,
+        live: impl Iterator<Item = (ResourceKind, Amount)>,
+        recorded: impl Iterator<Item = (ResourceKind, Amount, bool)>,
     ) -> Self {
         let mut scales = Self::default();
         if one_in == 1 {
@@ -105,7 +105,7 @@ impl Scales {
         scales
     }
 
-    pub(crate) fn of(&self, kind: Kind, sampled: bool) -> Scale {
+    pub(crate) fn of(&self, kind: ResourceKind, sampled: bool) -> Scale {
         match sampled {
             true => self.0[kind.index()],
             false => Scale::default(),

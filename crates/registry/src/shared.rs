@@ -36,19 +36,19 @@ pub fn shared_pages(registries: &[&Registry]) -> Vec<SharedPages> {
 #[cfg(test)]
 mod tests {
     use super::{PAGE, SharedPages, shared_pages};
-    use crate::{Entry, Key, Kind, Level, Registry};
+    use crate::{Entry, Key, Registry, ResourceKind, TrackingLevel};
 
     const KIB: u64 = 1 << 10;
 
     fn registry(blocks: &[(u64, u64)]) -> Registry {
-        let registry = Registry::new(Level::Sites, 8);
+        let registry = Registry::new(TrackingLevel::Sites, 8);
         for (address, bytes) in blocks {
             let entry = Entry {
                 bytes: *bytes,
                 type_name: "u8",
                 stream: 0,
             };
-            registry.insert(Key::new(Kind::Device, *address), entry);
+            registry.insert(Key::new(ResourceKind::Device, *address), entry);
         }
         registry
     }

@@ -10,7 +10,7 @@ use cuguard_sync::per_thread;
 
 use crate::call_site::CallSiteId;
 use crate::counters::Amount;
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 
 /// Call sites in the first segment; the next one has twice as many.
 const FIRST: u32 = 1 << 10;
@@ -96,7 +96,7 @@ impl SiteTable {
     }
 
     /// Counts an allocation of memory.
-    pub(crate) fn add(&self, id: CallSiteId, kind: Kind, bytes: u64) {
+    pub(crate) fn add(&self, id: CallSiteId, kind: ResourceKind, bytes: u64) {
         if self.highest.load(Relaxed) < id {
             self.highest.fetch_max(id, Relaxed);
         }
@@ -110,7 +110,7 @@ impl SiteTable {
     }
 
     /// Counts a free of memory that [`add`](Self::add) counted.
-    pub(crate) fn sub(&self, id: CallSiteId, kind: Kind, bytes: u64) {
+    pub(crate) fn sub(&self, id: CallSiteId, kind: ResourceKind, bytes: u64) {
         let part = self.part(id);
         part.removed.fetch_add(1, Relaxed);
         if kind.is_device_memory() {
@@ -165,7 +165,7 @@ mod tests {
     use std::thread;
 
     use super::{FIRST, SEGMENTS, SiteBytes, SiteTable, position};
-    use crate::kind::Kind;
+    use crate::kind::ResourceKind;
 
     #[test]
     fn every_id_has_a_position_of_its_own() {
@@ -188,11 +188,11 @@ mod tests {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for id in ids {
-                        table.add(id, Kind::Device, 10);
-                        table.add(id, Kind::Pinned, 7);
-                        table.add(id, Kind::Managed, 1);
-                        table.sub(id, Kind::Pinned, 7);
-                        table.sub(id, Kind::Device, 10);
+                        table.add(id, ResourceKind::Device, 10);
+                        table.add(id, ResourceKind::Pinned, 7);
+                        table.add(id, ResourceKind::Managed, 1);
+                        table.sub(id, ResourceKind::Pinned, 7);
+                        table.sub(id, ResourceKind::Device, 10);
                     }
                 });
             }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::counters::{Amount, Totals};
 use crate::group::Group;
-use crate::kind::{Kind, Level};
+use crate::kind::{ResourceKind, TrackingLevel};
 use crate::origin::{Origin, Site};
 use crate::pool_usage::PoolUsage;
 
@@ -19,13 +19,13 @@ use crate::pool_usage::PoolUsage;
 /// of slightly different moments.
 ///
 /// ```
-/// use cuguard::Kind;
+/// use cuguard::ResourceKind;
 /// use cuguard::snapshot::{Group, Snapshot};
 ///
 /// let mut snapshot = Snapshot::default();
 /// assert!(snapshot.is_clean());
 ///
-/// snapshot.live.push(Group::new(Kind::Device, "f32", 2, 4096));
+/// snapshot.live.push(Group::new(ResourceKind::Device, "f32", 2, 4096));
 /// assert!(!snapshot.is_clean());
 /// assert_eq!(snapshot.leaked().bytes, 4096);
 /// ```
@@ -34,21 +34,21 @@ pub struct Snapshot {
     /// Which context, and why the snapshot was taken.
     pub info: ContextInfo,
     /// How much was recorded.
-    pub level: Level,
+    pub level: TrackingLevel,
     /// One resource in this many was recorded; 1 for all. Above 1 the figures of the groups are
     /// estimates. The [`totals`](Self::totals) are always exact.
     pub sample: u32,
     /// When it was taken, since the process created its first context.
     pub taken_at: Duration,
     /// Figures by kind, for kinds that were ever allocated.
-    pub totals: Vec<(Kind, Totals)>,
+    pub totals: Vec<(ResourceKind, Totals)>,
     /// The pools of cuguard that are alive, and what they hold.
     pub pools: Vec<PoolUsage>,
     /// Resources that are alive and have not escaped. At the end of a context these are the leaks.
     pub live: Vec<Group>,
-    /// Live resources without a record, because they were allocated at [`Level::Counts`] or no sample
+    /// Live resources without a record, because they were allocated at [`TrackingLevel::Counts`] or no sample
     /// picked them.
-    pub unrecorded: Vec<(Kind, Amount)>,
+    pub unrecorded: Vec<(ResourceKind, Amount)>,
     /// Resources whose ownership `into_raw` released, and `from_raw` did not take again.
     pub escaped: Vec<Group>,
     /// Resources that were dropped inside a host function, where the driver permits no free, and streams
@@ -58,7 +58,7 @@ pub struct Snapshot {
     /// Resources that the driver refused to free.
     pub failed_frees: Vec<FailedFreeGroup>,
     /// Guards that were dropped after the end of their context.
-    pub late_drops: Vec<(Kind, Amount)>,
+    pub late_drops: Vec<(ResourceKind, Amount)>,
     /// The first error that left the context unusable, such as a kernel's access to a bad address. Every
     /// later call fails with it, frees included. The operation is the one that returned the error first;
     /// its cause was enqueued earlier.
@@ -74,7 +74,7 @@ impl Default for Snapshot {
     fn default() -> Self {
         Self {
             info: ContextInfo::default(),
-            level: Level::default(),
+            level: TrackingLevel::default(),
             sample: 1,
             taken_at: Duration::ZERO,
             totals: Vec::new(),
@@ -193,10 +193,10 @@ impl SnapshotReason {
 /// Failed frees of one group, with one error, at one call site.
 ///
 /// ```
-/// use cuguard::Kind;
+/// use cuguard::ResourceKind;
 /// use cuguard::snapshot::{FailedFreeGroup, Group};
 ///
-/// let allocated = Group::new(Kind::Device, "f32", 1, 4096);
+/// let allocated = Group::new(ResourceKind::Device, "f32", 1, 4096);
 /// let failed = FailedFreeGroup::new(allocated, "cuMemFree", 700, "CUDA_ERROR_ILLEGAL_ADDRESS");
 /// assert_eq!(failed.code, 700);
 /// ```

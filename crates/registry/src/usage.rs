@@ -12,7 +12,7 @@ use crate::counters::Amount;
 use crate::group::{Group, Grouped, merge_equal};
 use crate::growth::{AGES, Growth, growth_by_age};
 use crate::hash::BuildMixHasher;
-use crate::kind::Kind;
+use crate::kind::ResourceKind;
 use crate::labels::LabelTexts;
 use crate::names::NameId;
 use crate::pages::{PAGE, PageUse, SmallPages, pages_of};
@@ -31,7 +31,7 @@ pub(crate) type Baseline = HashMap<Line, u64, BuildMixHasher>;
 /// A line of the program with what it allocates, whatever stack led there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Line {
-    kind: Kind,
+    kind: ResourceKind,
     site: Option<&'static Location<'static>>,
     type_name: &'static str,
     scope: NameId,
@@ -41,7 +41,7 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    fn of(kind: Kind, key: GroupKey) -> Self {
+    fn of(kind: ResourceKind, key: GroupKey) -> Self {
         let call_site = call_site::get(key.call_site);
         Self {
             kind,
@@ -75,7 +75,7 @@ pub struct MemoryUsage {
     /// The pages of device memory. `None` where not every block has a record.
     pub pages: Option<PageUse>,
     /// What `into_raw` released, by kind. It is in no other figure: the new owner may have freed it.
-    pub escaped: [Amount; Kind::COUNT],
+    pub escaped: [Amount; ResourceKind::COUNT],
     /// Whether there is a baseline, so that growth is known.
     pub has_baseline: bool,
 }
@@ -84,7 +84,7 @@ pub struct MemoryUsage {
 ///
 /// ```
 /// let holder = cuguard::oom::SiteUsage {
-///     group: cuguard::snapshot::Group::new(cuguard::Kind::Device, "f32", 1, 4096),
+///     group: cuguard::snapshot::Group::new(cuguard::ResourceKind::Device, "f32", 1, 4096),
 ///     growth: None,
 ///     trend: cuguard::oom::Growth::Steady,
 ///     small_pages: 1,
@@ -107,10 +107,10 @@ impl SiteUsage {
     /// Whether it grows: by its [`trend`](Self::trend), if it has grown since the baseline, too; or by a tenth since the baseline.
     ///
     /// ```
-    /// # use cuguard::Kind;
+    /// # use cuguard::ResourceKind;
     /// # use cuguard::oom::{Growth, Rise, SiteUsage};
     /// # use cuguard::snapshot::Group;
-    /// let group = Group::new(Kind::Device, "u8", 100, 1000);
+    /// let group = Group::new(ResourceKind::Device, "u8", 100, 1000);
     /// let trend = Growth::Grows(Rise::default());
     /// let mut holder = SiteUsage { group, growth: None, trend, small_pages: 1 };
     /// assert!(holder.grows());
@@ -153,7 +153,7 @@ pub(crate) struct UsageBuilder {
     start: u64,
     age: u64,
     pages: PageUse,
-    escaped: [Amount; Kind::COUNT],
+    escaped: [Amount; ResourceKind::COUNT],
     small: SmallPages,
 }
 
@@ -201,7 +201,7 @@ impl UsageBuilder {
         sum.ages[(age as usize).min(AGES - 1)] += 1;
         sum.first = sum.first.min(created);
         sum.last = sum.last.max(created);
-        if key.kind != Kind::Device {
+        if key.kind != ResourceKind::Device {
         } else if bytes >= PAGE {
             self.pages.large_bytes += bytes;
             self.pages.large_pages += bytes.div_ceil(PAGE);
@@ -238,7 +238,7 @@ impl UsageBuilder {
         baseline: Option<&Baseline>,
         trends: &Trends,
         sample: u32,
-        live: impl Fn(Kind) -> Amount,
+        live: impl Fn(ResourceKind) -> Amount,
         complete: bool,
     ) -> MemoryUsage {
         let lines = &mut self.lines.list;
@@ -251,7 +251,7 @@ impl UsageBuilder {
         let sampled = lines
             .iter()
             .map(|(line, sum)| (line.kind, sum.amount, line.is_sampled()));
-        let kinds = || Kind::ALL.iter().copied();
+        let kinds = || ResourceKind::ALL.iter().copied();
         let escaped = kinds().map(|kind| (kind, self.escaped[kind.index()], false));
         let live = kinds().map(|kind| (kind, live(kind)));
         let scales = Scales::new(sample, live, sampled.chain(escaped));
@@ -323,12 +323,12 @@ fn merge(sites: &mut Vec<SiteUsage>) {
 #[cfg(test)]
 mod tests {
     use super::PAGE;
-    use crate::{Entry, Key, Kind, Level, Registry};
+    use crate::{Entry, Key, Registry, ResourceKind, TrackingLevel};
 
     #[track_caller]
     fn insert(registry: &Registry, address: u64, bytes: u64) {
         let key = Key {
-            kind: Kind::Device,
+            kind: ResourceKind::Device,
             slot: 0,
             address,
         };
@@ -345,7 +345,7 @@ mod tests {
     #[test]
     fn pages_are_counted_once_and_for_each_call_site_with_blocks_in_them() {
         for base in [0, 1 << 46] {
-            let registry = Registry::new(Level::Sites, 8);
+            let registry = Registry::new(TrackingLevel::Sites, 8);
             for page in 1..=10 {
                 insert(&registry, page * PAGE, 1 << 20);
             }
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn growth_counts_from_the_baseline() {
-        let registry = Registry::new(Level::Sites, 8);
+        let registry = Registry::new(TrackingLevel::Sites, 8);
         let make = |address| insert(&registry, address, 100);
         make(1 << 20);
         assert_eq!(registry.memory_usage().sites[0].growth, None);
@@ -397,12 +397,12 @@ mod tests {
             make(address);
             std::hint::black_box(());
         }
-        let registry = Registry::new(Level::Stacks, 32);
+        let registry = Registry::new(TrackingLevel::Stacks, 32);
         let make = |address| insert(&registry, address, 100);
         one_way(&make, 1 << 20);
         registry.mark_baseline();
         let first = Key {
-            kind: Kind::Device,
+            kind: ResourceKind::Device,
             slot: 0,
             address: 1 << 20,
         };
@@ -420,9 +420,9 @@ mod tests {
     /// However many call sites there are.
     #[test]
     fn pages_are_counted_for_every_call_site() {
-        let registry = Registry::new(Level::Sites, 8);
+        let registry = Registry::new(TrackingLevel::Sites, 8);
         for place in 0..200_u64 {
-            let _label = crate::in_label(&format!("place {place}"));
+            let _label = crate::label(&format!("place {place}"));
             for page in 0..5 {
                 for block in 0..2 {
                     // All of them in the same five pages.
@@ -439,7 +439,9 @@ mod tests {
     /// Samples are scaled to the live total, and not by the average rate.
     #[test]
     fn samples_add_up_to_the_live_total() {
-        let registry = Registry::new(Level::Sites, 8).sampling(100).seeded(1);
+        let registry = Registry::new(TrackingLevel::Sites, 8)
+            .sampling(100)
+            .seeded(1);
         for address in 0..1000 {
             insert(&registry, address << 20, 1000);
         }
@@ -457,14 +459,14 @@ mod tests {
             insert(&registry, address, 1 << 30);
             address += 1 << 30;
         }
-        let live = registry.totals(Kind::Device).bytes;
+        let live = registry.totals(ResourceKind::Device).bytes;
         let told = bytes(&registry.memory_usage());
         assert!(told <= live && told + 2 >= live, "{told} of {live}");
     }
 
     #[test]
     fn pages_are_unknown_where_blocks_have_no_record() {
-        let registry = Registry::new(Level::Counts, 8);
+        let registry = Registry::new(TrackingLevel::Counts, 8);
         insert(&registry, 1, 100);
         let usage = registry.memory_usage();
         assert!(usage.sites.is_empty() && usage.pages.is_none());

@@ -1,6 +1,6 @@
 //! The watches of a registry: who asked for a peak, and what they have seen.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::snapshot::Snapshot;
 
@@ -28,7 +28,7 @@ pub(crate) struct Seen {
 
 impl Watches {
     pub(crate) fn list(&self) -> MutexGuard<'_, Vec<Arc<Watch>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        cuguard_sync::lock(&self.0)
     }
 }
 
@@ -41,6 +41,6 @@ impl Watch {
     }
 
     pub(crate) fn seen(&self) -> MutexGuard<'_, Seen> {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+        cuguard_sync::lock(&self.seen)
     }
 }

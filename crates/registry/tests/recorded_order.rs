@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use cuguard_recording::{End, Options, Policy, Recording, What};
-use cuguard_registry::{Entry, Key, Kind, Level, Registry, end_recording, start_recording};
+use cuguard_registry::{
+    Entry, Key, Registry, ResourceKind, TrackingLevel, end_recording, start_recording,
+};
 
 /// An address appears again without a free that was seen. With the policy `aggregate`, its free and its second allocation
 /// are in chunks whose order is the reverse of theirs.
@@ -13,14 +15,19 @@ fn an_address_that_appears_again_is_alive() {
     let name = format!("cuguard-order-{}.cgr", std::process::id());
     let path = std::env::temp_dir().join(name);
     start_recording(&Options::new(&path).limit(512 << 10, Policy::Aggregate)).unwrap();
-    let registry = Registry::new(Level::Stacks, 32);
+    let registry = Registry::new(TrackingLevel::Stacks, 32);
     let insert = |address: u64| {
         let entry = Entry {
             bytes: 4096,
             type_name: "",
             stream: 0,
         };
-        registry.insert_stack(Key::by_address(Kind::Device, address), entry, &[7], 1);
+        registry.insert_stack(
+            Key::by_address(ResourceKind::Device, address),
+            entry,
+            &[7],
+            1,
+        );
     };
     insert(ADDRESS);
     // Beyond the limit, until the thread has another chunk for events than the one it had there.
@@ -31,7 +38,7 @@ fn an_address_that_appears_again_is_alive() {
     for address in (1_u64..).map(|number| (1 << 40) + (number << 12)) {
         let begin = Instant::now();
         insert(address);
-        let removed = registry.remove_any(&[Kind::Device], address);
+        let removed = registry.remove_any(&[ResourceKind::Device], address);
         assert!(removed.is_some());
         if begin.elapsed() < Duration::from_millis(90) {
             break;

@@ -5,11 +5,11 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use cuguard_registry::{Amount, ContextInfo, Entry, Key, Kind, Level, Registry};
+use cuguard_registry::{Amount, ContextInfo, Entry, Key, Registry, ResourceKind, TrackingLevel};
 
 #[track_caller]
 fn insert(registry: &Registry, address: u64) -> Key {
-    let key = Key::new(Kind::Device, address);
+    let key = Key::new(ResourceKind::Device, address);
     let entry = Entry {
         bytes: 100,
         type_name: "f32",
@@ -31,7 +31,7 @@ impl Drop for AtEnd<'_> {
 /// A snapshot that is taken in the middle of an insert or a remove waits for its end.
 #[test]
 fn a_snapshot_waits_for_inserts_and_removes() {
-    let registry = Registry::new(Level::Sites, 8);
+    let registry = Registry::new(TrackingLevel::Sites, 8);
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
         for maker in 1..3_u64 {

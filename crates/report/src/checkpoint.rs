@@ -11,18 +11,18 @@ use crate::report_trait::Report;
 /// same size is even.
 ///
 /// ```
-/// use cuguard::Kind;
+/// use cuguard::ResourceKind;
 /// use cuguard::report::Checkpoint;
 /// use cuguard::snapshot::{Group, Snapshot};
 ///
 /// let mut before = Snapshot::default(); // context.snapshot()
-/// before.live.push(Group::new(Kind::Device, "f32", 1, 4096));
+/// before.live.push(Group::new(ResourceKind::Device, "f32", 1, 4096));
 /// let checkpoint = Checkpoint::new(before.clone());
 ///
 /// checkpoint.assert_clean(&before); // nothing happened
 ///
 /// let mut after = before;
-/// after.live.push(Group::new(Kind::Stream, "", 1, 0));
+/// after.live.push(Group::new(ResourceKind::Stream, "", 1, 0));
 /// let behind = checkpoint.left_behind(&after);
 /// assert_eq!(behind.live.len(), 1);
 /// let failed = std::panic::catch_unwind(|| checkpoint.assert_clean(&after));
@@ -170,12 +170,13 @@ mod tests {
     use super::Checkpoint;
     use crate::tests_support::Insert;
     use cuguard_registry::{
-        Amount, ContextInfo, Entry, FailedFree, Key, Kind, Level, Registry, Snapshot,
+        Amount, ContextInfo, Entry, FailedFree, Key, Registry, ResourceKind, Snapshot,
+        TrackingLevel,
     };
 
     fn insert(registry: &Registry, address: u64, bytes: u64) {
         registry.insert(
-            Key::new(Kind::Device, address),
+            Key::new(ResourceKind::Device, address),
             Entry {
                 bytes,
                 type_name: "u8",
@@ -190,7 +191,11 @@ mod tests {
 
     #[test]
     fn what_was_there_before_is_not_left_behind() {
-        for level in [Level::Counts, Level::Sites, Level::Stacks] {
+        for level in [
+            TrackingLevel::Counts,
+            TrackingLevel::Sites,
+            TrackingLevel::Stacks,
+        ] {
             let registry = Registry::new(level, 32);
             insert(&registry, 1, 10);
             let checkpoint = Checkpoint::new(snapshot(&registry));
@@ -198,7 +203,7 @@ mod tests {
             insert(&registry, 2, 20);
             let behind = checkpoint.left_behind(&snapshot(&registry));
             assert_eq!(behind.leaked(), Amount::new(1, 20), "{level}");
-            registry.remove(Key::new(Kind::Device, 2), 20);
+            registry.remove(Key::new(ResourceKind::Device, 2), 20);
             checkpoint.assert_clean(&snapshot(&registry));
         }
     }
@@ -206,14 +211,14 @@ mod tests {
     /// One resource is freed, and a larger one allocated.
     #[test]
     fn more_bytes_in_as_many_resources_are_left_behind() {
-        for level in [Level::Counts, Level::Sites] {
+        for level in [TrackingLevel::Counts, TrackingLevel::Sites] {
             let registry = Registry::new(level, 32);
             let mut checkpoint = None;
             for (address, bytes) in [(1, 10), (2, 1000)] {
                 insert(&registry, address, bytes);
                 checkpoint.get_or_insert_with(|| Checkpoint::new(snapshot(&registry)));
             }
-            let key = Key::new(Kind::Device, 1);
+            let key = Key::new(ResourceKind::Device, 1);
             registry.remove(key, 10);
             let behind = checkpoint.unwrap().left_behind(&snapshot(&registry));
             assert_eq!(behind.leaked(), Amount::new(1, 990), "{level}");
@@ -222,7 +227,7 @@ mod tests {
 
     #[test]
     fn one_more_in_a_loop_is_left_behind_with_its_address() {
-        let registry = Registry::new(Level::Sites, 32);
+        let registry = Registry::new(TrackingLevel::Sites, 32);
         let mut checkpoint = None;
         for address in 1..=3 {
             insert(&registry, address, 10);
@@ -239,8 +244,8 @@ mod tests {
 
     #[test]
     fn what_escapes_and_comes_back_was_there() {
-        let registry = Registry::new(Level::Sites, 32);
-        let key = Key::new(Kind::Device, 1);
+        let registry = Registry::new(TrackingLevel::Sites, 32);
+        let key = Key::new(ResourceKind::Device, 1);
         insert(&registry, 1, 10);
         registry.escape(key, 10);
         let checkpoint = Checkpoint::new(snapshot(&registry));
@@ -251,12 +256,12 @@ mod tests {
     /// A call site of which a resource escaped before leaks another one.
     #[test]
     fn an_escaped_resource_hides_no_leak() {
-        let registry = Registry::new(Level::Sites, 32);
+        let registry = Registry::new(TrackingLevel::Sites, 32);
         let mut checkpoint = None;
         for address in [1, 2] {
             insert(&registry, address, 10);
             if address == 1 {
-                registry.escape(Key::new(Kind::Device, 1), 10);
+                registry.escape(Key::new(ResourceKind::Device, 1), 10);
                 checkpoint = Some(Checkpoint::new(snapshot(&registry)));
             }
         }
@@ -269,23 +274,23 @@ mod tests {
     /// Nor does one that another resource keeps.
     #[test]
     fn a_kept_resource_hides_no_leak() {
-        let registry = Registry::new(Level::Sites, 32);
+        let registry = Registry::new(TrackingLevel::Sites, 32);
         let mut checkpoint = None;
         for address in [1, 2] {
             insert(&registry, address, 10);
             checkpoint.get_or_insert_with(|| Checkpoint::new(snapshot(&registry)));
         }
-        registry.keep(Key::new(Kind::Device, 1));
+        registry.keep(Key::new(ResourceKind::Device, 1));
         let behind = checkpoint.unwrap().left_behind(&snapshot(&registry));
         assert_eq!(behind.leaked(), Amount::new(1, 10));
     }
 
     #[test]
     fn the_message_is_the_report() {
-        let registry = Registry::new(Level::Sites, 32);
+        let registry = Registry::new(TrackingLevel::Sites, 32);
         let checkpoint = Checkpoint::new(snapshot(&registry));
         insert(&registry, 1, 10);
-        let key = Key::new(Kind::Event, 9);
+        let key = Key::new(ResourceKind::Event, 9);
         let failed = FailedFree::new(
             key,
             0,

@@ -75,9 +75,11 @@ fn line(change: &Change, paths: &Paths, symbols: &mut Symbols) -> String {
 mod tests {
     use super::display_diff;
     use crate::tests_support::{Insert, ONE_BYTE};
-    use cuguard_registry::{ContextInfo, Group, Key, Kind, Level, Registry, Site, Snapshot};
+    use cuguard_registry::{
+        ContextInfo, Group, Key, Registry, ResourceKind, Site, Snapshot, TrackingLevel,
+    };
 
-    fn snapshot(groups: &[(Kind, u32, u64, u64)]) -> Snapshot {
+    fn snapshot(groups: &[(ResourceKind, u32, u64, u64)]) -> Snapshot {
         let mut snapshot = Snapshot::default();
         for (kind, line, count, bytes) in groups {
             let mut group = Group::new(*kind, "", *count, *bytes);
@@ -90,14 +92,14 @@ mod tests {
     #[test]
     fn one_line_for_each_change() {
         let before = snapshot(&[
-            (Kind::Device, 1, 1, 1024),
-            (Kind::Event, 2, 4, 0),
-            (Kind::Pinned, 3, 1, 8),
+            (ResourceKind::Device, 1, 1, 1024),
+            (ResourceKind::Event, 2, 4, 0),
+            (ResourceKind::Pinned, 3, 1, 8),
         ]);
         let after = snapshot(&[
-            (Kind::Device, 1, 3, 3072),
-            (Kind::Event, 2, 1, 0),
-            (Kind::Managed, 4, 2, 6),
+            (ResourceKind::Device, 1, 3, 3072),
+            (ResourceKind::Event, 2, 1, 0),
+            (ResourceKind::Managed, 4, 2, 6),
         ]);
         let diff = after.diff(&before);
         assert_eq!(
@@ -124,11 +126,11 @@ mod tests {
     fn a_change_with_a_stack_names_its_function() {
         #[inline(never)]
         fn allocated_here(registry: &Registry) {
-            let key = Key::new(Kind::Device, 1);
+            let key = Key::new(ResourceKind::Device, 1);
             registry.insert(key, ONE_BYTE);
             std::hint::black_box(());
         }
-        let registry = Registry::new(Level::Stacks, 32);
+        let registry = Registry::new(TrackingLevel::Stacks, 32);
         let before = registry.snapshot(ContextInfo::default());
         allocated_here(&registry);
         let diff = registry.snapshot(ContextInfo::default()).diff(&before);

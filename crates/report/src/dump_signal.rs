@@ -58,17 +58,17 @@ impl fmt::Display for DumpSignal {
 /// A name that is no [`DumpSignal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not one of USR1, USR2, HUP, IO, PWR, none")]
-pub struct UnknownSignal;
+pub struct ParseDumpSignalError;
 
 impl FromStr for DumpSignal {
-    type Err = UnknownSignal;
+    type Err = ParseDumpSignalError;
 
     /// With or without `SIG`, in any case.
-    fn from_str(name: &str) -> Result<Self, UnknownSignal> {
+    fn from_str(name: &str) -> Result<Self, ParseDumpSignalError> {
         let name = name.to_ascii_uppercase();
         let name = name.strip_prefix("SIG").unwrap_or(&name);
         let mut all = Self::ALL.into_iter();
         all.find(|signal| signal.to_string().eq_ignore_ascii_case(name))
-            .ok_or(UnknownSignal)
+            .ok_or(ParseDumpSignalError)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use cuguard_registry::Level;
+use cuguard_registry::TrackingLevel;
 
 use crate::format::{Formats, ReportMode};
 use crate::output;
@@ -46,8 +46,9 @@ impl ReportSettings {
 
     /// The level that was set explicitly. A recording needs stack traces, and so sets one.
     #[must_use]
-    pub fn named_level(&self) -> Option<Level> {
-        self.level.or(self.record.as_ref().map(|_| Level::Stacks))
+    pub fn named_level(&self) -> Option<TrackingLevel> {
+        self.level
+            .or(self.record.as_ref().map(|_| TrackingLevel::Stacks))
     }
 
     fn overridden_by(self, other: &Self) -> Self {
@@ -92,7 +93,7 @@ impl ReportSettings {
 #[cfg(test)]
 mod tests {
     use super::ReportSettings;
-    use cuguard_registry::Level;
+    use cuguard_registry::TrackingLevel;
 
     fn under(program: &ReportSettings, environment: &str) -> ReportSettings {
         let (environment, problems) = ReportSettings::parse(environment);
@@ -108,7 +109,7 @@ mod tests {
             .exit_code(7)
             .max(3)
             .depth(5)
-            .level(Level::Sites)
+            .level(TrackingLevel::Sites)
             .suppress("cache");
         assert_eq!(under(&program, ""), program);
         for (words, expected) in [
@@ -116,7 +117,7 @@ mod tests {
             ("exitcode=0,max=4", program.clone().exit_code(0).max(4)),
             (
                 "level=stacks,depth=6",
-                program.clone().level(Level::Stacks).depth(6),
+                program.clone().level(TrackingLevel::Stacks).depth(6),
             ),
         ] {
             assert_eq!(under(&program, words), expected, "{words}");
@@ -130,7 +131,7 @@ mod tests {
         );
         let silent = under(&program, "off");
         assert!(!silent.is_on());
-        assert_eq!(silent.wanted_level(), Some(Level::Sites));
+        assert_eq!(silent.wanted_level(), Some(TrackingLevel::Sites));
         let elsewhere = under(&program, "file=other.txt");
         assert!(elsewhere.formats().text && elsewhere.file != program.file);
     }

@@ -12,7 +12,7 @@ use std::str::FromStr;
 /// assert_eq!(fail_on.to_string(), "lost+growth");
 /// assert_eq!(FailOn::default().to_string(), "lost");
 /// assert!("lost+found".parse::<FailOn>().is_err());
-/// # Ok::<(), cuguard::report::UnknownFinding>(())
+/// # Ok::<(), cuguard::report::ParseFailOnError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FailOn {
@@ -58,16 +58,16 @@ impl Default for FailOn {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{word:?} is none of lost, reachable, growth, oom, destroyed")]
 #[non_exhaustive]
-pub struct UnknownFinding {
+pub struct ParseFailOnError {
     /// The word.
     pub word: String,
 }
 
 impl FromStr for FailOn {
-    type Err = UnknownFinding;
+    type Err = ParseFailOnError;
 
     /// Words joined by `+` or, where no comma separates other words, by commas.
-    fn from_str(text: &str) -> Result<Self, UnknownFinding> {
+    fn from_str(text: &str) -> Result<Self, ParseFailOnError> {
         let mut fail_on = Self::NONE;
         for word in text.split(['+', ',']).map(str::trim) {
             match word {
@@ -77,7 +77,7 @@ impl FromStr for FailOn {
                 "oom" => fail_on.oom = true,
                 "destroyed" => fail_on.destroyed = true,
                 _ => {
-                    return Err(UnknownFinding {
+                    return Err(ParseFailOnError {
                         word: word.to_owned(),
                     });
                 }

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::json_value::{Value, object};
-use crate::prepare::Prepared;
+use crate::prepare::PreparedSnapshot;
 use crate::rows::Row;
 use crate::symbols::Frame;
-use cuguard_registry::{Amount, FailedCall, Group, Kind, PoolUsage, Site};
+use cuguard_registry::{Amount, FailedCall, Group, PoolUsage, ResourceKind, Site};
 
 /// The version of the schema. It changes when a member is removed or changes its meaning.
 const VERSION: u64 = 1;
@@ -15,12 +15,12 @@ const VERSION: u64 = 1;
 const ADDRESSES: usize = 16;
 
 /// The report, without a line break at its end.
-pub(crate) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
+pub(crate) fn render(prepared: &PreparedSnapshot<'_>, max: Option<usize>) -> String {
     let snapshot = prepared.snapshot;
     let info = &snapshot.info;
     let shown = max.unwrap_or(usize::MAX).min(prepared.live.len());
     let suppressed = &prepared.suppressed;
-    let kind_amount = |(kind, sum): &(Kind, Amount)| amount(*kind, *sum);
+    let kind_amount = |(kind, sum): &(ResourceKind, Amount)| amount(*kind, *sum);
     let totals = list(&snapshot.totals, |(kind, totals)| {
         object! {
             "kind": kind.name(),
@@ -82,7 +82,7 @@ pub(crate) fn list<T>(items: &[T], each: impl FnMut(&T) -> Value) -> Value {
     Value::Array(items.iter().map(each).collect())
 }
 
-pub(crate) fn amount(kind: Kind, amount: Amount) -> Value {
+pub(crate) fn amount(kind: ResourceKind, amount: Amount) -> Value {
     object! {"kind": kind.name(), "count": amount.count, "bytes": amount.bytes}
 }
 
@@ -177,12 +177,12 @@ mod tests {
     use serde_json::json;
 
     use super::render;
-    use crate::prepare::{Prepared, View};
+    use crate::prepare::{PreparedSnapshot, View};
     use crate::report_trait::Report;
     use crate::tests_support::{Insert, ONE_BYTE, items, member_names, read};
     use cuguard_registry::{
-        Amount, ContextInfo, Entry, FailedFree, Group, Key, Kind, Level, PoolUsage, Registry, Site,
-        Snapshot,
+        Amount, ContextInfo, Entry, FailedFree, Group, Key, PoolUsage, Registry, ResourceKind,
+        Site, Snapshot, TrackingLevel,
     };
 
     #[test]
@@ -196,8 +196,8 @@ mod tests {
 
     #[test]
     fn a_registry_with_everything_in_it() {
-        let registry = Registry::new(Level::Stacks, 32);
-        let key = |address| Key::new(Kind::Device, address);
+        let registry = Registry::new(TrackingLevel::Stacks, 32);
+        let key = |address| Key::new(ResourceKind::Device, address);
         let entry = Entry {
             bytes: 100,
             type_name: "f32",
@@ -218,7 +218,7 @@ mod tests {
             "CUDA_ERROR_INVALID_VALUE",
         );
         registry.file_failed_free(failed);
-        registry.count_late_drop(Kind::Event, 0);
+        registry.count_late_drop(ResourceKind::Event, 0);
         let value = read(&registry.snapshot(ContextInfo::default()).to_json());
 
         assert_eq!(value["leaked"], true);
@@ -246,11 +246,11 @@ mod tests {
         let types = ["u8", "u16", "u32", "u64", "f32"];
         let snapshot = Snapshot {
             live: types
-                .map(|name| Group::new(Kind::Device, name, 1, 1))
+                .map(|name| Group::new(ResourceKind::Device, name, 1, 1))
                 .into(),
             ..Snapshot::default()
         };
-        let json = render(&Prepared::new(&snapshot, View::PLAIN), Some(2));
+        let json = render(&PreparedSnapshot::new(&snapshot, View::PLAIN), Some(2));
         let value = read(&json);
         assert_eq!(items(&value["leaks"]).len(), 2);
         assert_eq!(value["leaks_not_shown"], 3);
@@ -260,8 +260,8 @@ mod tests {
     #[test]
     fn the_document_names_every_member() {
         let document = include_str!("../../../docs/leak-report-schema.md");
-        let registry = Registry::new(Level::Stacks, 32);
-        let key = Key::new(Kind::Device, 1);
+        let registry = Registry::new(TrackingLevel::Stacks, 32);
+        let key = Key::new(ResourceKind::Device, 1);
         let failed = FailedFree::new(key, 1, None, "cuMemFree", 1, "");
         registry.file_failed_free(failed);
         registry.insert(key, ONE_BYTE);
@@ -289,13 +289,13 @@ mod tests {
             let mut snapshot = Snapshot::default();
             snapshot.info.device_name = name.clone();
             for (label, kind, number, time) in &groups {
-                let mut group = Group::new(Kind::ALL[*kind], "f32", 1, u64::from(*number));
+                let mut group = Group::new(ResourceKind::ALL[*kind], "f32", 1, u64::from(*number));
                 group.label = label.clone();
                 group.oldest = Duration::from_nanos(*time);
                 group.origin.site = number.is_multiple_of(2).then(|| Site::new("a\\b.rs", *number, 1));
                 snapshot.live.push(group);
             }
-            snapshot.unrecorded = vec![(Kind::Pinned, Amount::new(1, 2))];
+            snapshot.unrecorded = vec![(ResourceKind::Pinned, Amount::new(1, 2))];
             let value = read(&snapshot.to_json());
             prop_assert_eq!(&value["device"]["name"], &name);
             let mut labels: Vec<_> = items(&value["leaks"]).iter().map(|leak| {

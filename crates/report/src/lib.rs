@@ -1,7 +1,7 @@
 //! Leak reports and out-of-memory diagnoses of cuguard: what a report contains, and where it is written.
 //!
 //! ```text
-//!     Snapshot ──► Prepared ──► text ───┐
+//!     Snapshot ──► PreparedSnapshot ──► text ───┐
 //!                     │         json ───┼──► output: stderr, a file
 //!                     │         github ─┘
 //!          symbols, merged groups, suppressions
@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod annotations;
 pub mod audit;
 mod checkpoint;
 mod cpp_names;
@@ -35,6 +36,7 @@ mod module_symbols;
 pub mod oom;
 mod open_file;
 mod output;
+mod paint;
 mod parse;
 mod paths;
 mod pattern;
@@ -71,7 +73,7 @@ use std::time::Duration;
 use cuguard_registry::Snapshot;
 
 use crate::paths::Paths;
-use crate::prepare::{Prepared, View};
+use crate::prepare::{PreparedSnapshot, View};
 use crate::summary::Summary;
 
 pub use audit::{FrameClass, FrameNames};
@@ -79,11 +81,11 @@ pub use checkpoint::Checkpoint;
 pub use cuguard_recording::Policy as RecordPolicy;
 pub use demangle::demangle;
 pub use diff_text::display_diff;
-pub use dump_signal::{DumpSignal, UnknownSignal};
-pub use fail_on::{FailOn, UnknownFinding};
+pub use dump_signal::{DumpSignal, ParseDumpSignalError};
+pub use fail_on::{FailOn, ParseFailOnError};
 pub use foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
 pub use open_file::open_report_file;
-pub use pattern::PatternError;
+pub use pattern::ParsePatternError;
 pub use problem::Problem;
 pub use recording::{
     announce_recording, end_recording, start_recording, start_recording_with, warn_of_counts,
@@ -118,7 +120,7 @@ pub fn emit(snapshot: &Snapshot, settings: &ReportSettings, at_exit: bool) -> bo
         }
         return !snapshot.is_clean();
     }
-    let prepared = Prepared::new(snapshot, View::of(settings));
+    let prepared = PreparedSnapshot::new(snapshot, View::of(settings));
     let leaked = prepared.is_leak();
     // Whatever is reported here: `cuguard run` counts the leaks of all processes.
     let is_of_run = leaked && run_records::note_leak();
@@ -180,7 +182,7 @@ fn log_at_exit(line: String) -> bool {
 /// Writes a report of a context that is in use where the settings say. The exit code does not depend on it. Other threads run, and
 /// no lock is waited for without a limit.
 pub fn write_requested(snapshot: &Snapshot, settings: &ReportSettings) {
-    let prepared = Prepared::new(snapshot, View::of(settings));
+    let prepared = PreparedSnapshot::new(snapshot, View::of(settings));
     output::deliver(&prepared, settings, true);
 }
 
@@ -199,7 +201,7 @@ pub fn exit_code() -> Option<i32> {
 #[cfg(test)]
 mod tests {
     use super::{ReportSettings, emit, exit_code};
-    use cuguard_registry::{Group, Kind, Snapshot, SnapshotReason};
+    use cuguard_registry::{Group, ResourceKind, Snapshot, SnapshotReason};
 
     /// One test, as the exit code belongs to the process.
     #[test]
@@ -214,7 +216,9 @@ mod tests {
         let mut clean = Snapshot::default();
         clean.info.reason = SnapshotReason::Close;
         let mut leaky = clean.clone();
-        leaky.live.push(Group::new(Kind::Device, "f32", 1, 4));
+        leaky
+            .live
+            .push(Group::new(ResourceKind::Device, "f32", 1, 4));
         assert!(!emit(&clean, &to(21), false));
         assert_eq!(exit_code(), None);
         assert!(emit(&leaky, &ReportSettings::off().exit_code(22), false));

@@ -15,7 +15,7 @@ use cuguard_registry::SnapshotReason;
 
 use crate::open_file::open_report_file;
 use crate::parse::VARIABLE;
-use crate::prepare::Prepared;
+use crate::prepare::PreparedSnapshot;
 use crate::problem::Problem;
 use crate::settings::{Colour, ReportSettings};
 use crate::summary::Summary;
@@ -27,7 +27,7 @@ static STARTED: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default
 
 /// Writes the report as the settings say. What cannot be written to a file goes to standard error with the
 /// reason; what cannot be written there is lost.
-pub(crate) fn deliver(prepared: &Prepared<'_>, settings: &ReportSettings, at_exit: bool) {
+pub(crate) fn deliver(prepared: &PreparedSnapshot<'_>, settings: &ReportSettings, at_exit: bool) {
     let formats = settings.formats();
     let to_text = |coloured| {
         let max = Some(settings.shown());
@@ -61,7 +61,7 @@ pub(crate) fn deliver(prepared: &Prepared<'_>, settings: &ReportSettings, at_exi
 
 /// Writes a report to a file. Returns the text for standard error: the sum and the file, or the report
 /// where the file cannot be written.
-fn write_file(path: &Path, report: &str, prepared: &Prepared<'_>, at_exit: bool) -> String {
+fn write_file(path: &Path, report: &str, prepared: &PreparedSnapshot<'_>, at_exit: bool) -> String {
     let shown = path.display();
     let is_late = prepared.snapshot.info.reason == SnapshotReason::LateDrops;
     match to_file(path, report, at_exit) {
@@ -144,7 +144,7 @@ fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<bool> {
     Ok(is_own_output)
 }
 
-/// The program's own output, if that is this file, as for `/dev/stderr`. Its content is no report of an
+/// The program's own output, if that is this file, as for `/dev/stderr`. Its content is not a report of an
 /// earlier run. Written through a duplicate, so that the program's later output follows the report.
 fn own_output(file: &fs::File) -> Option<fs::File> {
     let identity = |file: &fs::File| file.metadata().map(|info| (info.dev(), info.ino())).ok();
@@ -176,9 +176,9 @@ mod tests {
 
     use super::{deliver, to_file};
     use crate::ReportSettings;
-    use crate::prepare::{Prepared, View};
+    use crate::prepare::{PreparedSnapshot, View};
     use crate::tests_support::read;
-    use cuguard_registry::{Group, Kind, Snapshot};
+    use cuguard_registry::{Group, ResourceKind, Snapshot};
 
     /// A folder of its own for a test.
     struct Folder(PathBuf);
@@ -201,13 +201,19 @@ mod tests {
     fn leaky(context: u64) -> Snapshot {
         let mut snapshot = Snapshot::default();
         snapshot.info.context = context;
-        snapshot.live.push(Group::new(Kind::Device, "f32", 1, 4));
+        snapshot
+            .live
+            .push(Group::new(ResourceKind::Device, "f32", 1, 4));
         snapshot
     }
 
     fn report(context: u64, settings: &ReportSettings) {
         let snapshot = leaky(context);
-        deliver(&Prepared::new(&snapshot, View::PLAIN), settings, false);
+        deliver(
+            &PreparedSnapshot::new(&snapshot, View::PLAIN),
+            settings,
+            false,
+        );
     }
 
     fn json_to(path: &Path) -> ReportSettings {

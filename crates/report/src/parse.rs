@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use cuguard_registry::{Level, MAX_DEPTH};
+use cuguard_registry::{MAX_DEPTH, TrackingLevel};
 
 use crate::format::ReportMode;
 use crate::pattern::FilePattern;
@@ -90,7 +90,7 @@ fn parse(list: &str) -> Parsed {
         // It would be without any allocation.
         if settings
             .level
-            .take_if(|level| *level == Level::Counts)
+            .take_if(|level| *level == TrackingLevel::Counts)
             .is_some()
         {
             parsed.problems.push(Problem::BadValue {

@@ -6,7 +6,7 @@ use super::Problem;
 use crate::dump_signal::DumpSignal;
 use crate::fail_on::FailOn;
 use crate::settings::{Colour, ReportSettings};
-use cuguard_registry::Level;
+use cuguard_registry::TrackingLevel;
 
 fn parse(text: &str) -> (ReportSettings, Vec<Problem>) {
     let parsed = super::parse(text);
@@ -78,7 +78,7 @@ fn every_word_does_what_it_says() {
         .max(20)
         .depth(64)
         .all_frames(true)
-        .level(Level::Sites)
+        .level(TrackingLevel::Sites)
         .sample(100)
         .free_leaks(false)
         .colour(Colour::Always);
@@ -119,7 +119,7 @@ fn every_word_does_what_it_says() {
     assert_eq!(parse("1,sample=4294967295").0.wanted_sample(), u32::MAX);
     assert_eq!(
         parse("level=sites,level=counts").0.wanted_level(),
-        Some(Level::Counts)
+        Some(TrackingLevel::Counts)
     );
 }
 
@@ -134,7 +134,7 @@ fn the_file_beside_record_is_that_of_the_recording() {
     let (settings, _) = parse("record");
     let expected = format!("cuguard-{}.cgr", std::process::id());
     assert_eq!(settings.recording_file(), Some(expected.into()));
-    assert!(settings.is_on() && settings.named_level() == Some(Level::Stacks));
+    assert!(settings.is_on() && settings.named_level() == Some(TrackingLevel::Stacks));
     assert_eq!(parse("file=a.txt").0.recording_file(), None);
 }
 

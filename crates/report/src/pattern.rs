@@ -20,7 +20,7 @@ pub(crate) struct FilePattern {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum PatternError {
+pub enum ParsePatternError {
     /// There is no name.
     #[error("there is no file name")]
     Empty,
@@ -37,9 +37,9 @@ pub enum PatternError {
 }
 
 impl FilePattern {
-    pub(crate) fn new(text: &str) -> Result<Self, PatternError> {
+    pub(crate) fn new(text: &str) -> Result<Self, ParsePatternError> {
         if text.is_empty() {
-            return Err(PatternError::Empty);
+            return Err(ParsePatternError::Empty);
         }
         fill(text, 0, 0)?;
         Ok(Self {
@@ -48,7 +48,7 @@ impl FilePattern {
     }
 
     /// The file of a recording, where none is set.
-    pub(crate) fn of_recording() -> Result<Self, PatternError> {
+    pub(crate) fn of_recording() -> Result<Self, ParsePatternError> {
         Self::new("cuguard-%p.cgr")
     }
 
@@ -68,7 +68,7 @@ impl FilePattern {
     }
 }
 
-fn fill(pattern: &str, process: u32, context: u64) -> Result<String, PatternError> {
+fn fill(pattern: &str, process: u32, context: u64) -> Result<String, ParsePatternError> {
     let mut name = String::new();
     let mut letters = pattern.chars();
     while let Some(letter) = letters.next() {
@@ -82,8 +82,8 @@ fn fill(pattern: &str, process: u32, context: u64) -> Result<String, PatternErro
             Some('h') => name.push_str(&cuguard_recording::host().replace('/', "_")),
             Some('r') => name.push_str(&rank().unwrap_or(0).to_string()),
             Some('%') => name.push('%'),
-            Some(other) => return Err(PatternError::Unknown(other)),
-            None => return Err(PatternError::Trailing),
+            Some(other) => return Err(ParsePatternError::Unknown(other)),
+            None => return Err(ParsePatternError::Trailing),
         }
     }
     Ok(name)
@@ -102,7 +102,7 @@ pub(crate) fn rank() -> Option<u32> {
 mod tests {
     use std::path::PathBuf;
 
-    use super::{FilePattern, PatternError};
+    use super::{FilePattern, ParsePatternError};
 
     fn path(pattern: &str) -> PathBuf {
         FilePattern::new(pattern).unwrap().path(42, 7)
@@ -126,10 +126,13 @@ mod tests {
 
     #[test]
     fn wrong_patterns_are_named() {
-        assert_eq!(FilePattern::new(""), Err(PatternError::Empty));
-        assert_eq!(FilePattern::new("a%"), Err(PatternError::Trailing));
-        assert_eq!(FilePattern::new("a%x%p"), Err(PatternError::Unknown('x')));
-        assert_eq!(FilePattern::new("%é"), Err(PatternError::Unknown('é')));
+        assert_eq!(FilePattern::new(""), Err(ParsePatternError::Empty));
+        assert_eq!(FilePattern::new("a%"), Err(ParsePatternError::Trailing));
+        assert_eq!(
+            FilePattern::new("a%x%p"),
+            Err(ParsePatternError::Unknown('x'))
+        );
+        assert_eq!(FilePattern::new("%é"), Err(ParsePatternError::Unknown('é')));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use cuguard_registry::{Amount, Group, Kind, Origin, Snapshot, SnapshotReason};
+use cuguard_registry::{Amount, Group, Origin, ResourceKind, Snapshot, SnapshotReason};
 
 use crate::frames::{cut, mark};
 use crate::paths::Paths;
@@ -48,7 +48,7 @@ impl<'s> View<'s> {
 
 /// A snapshot for rendering.
 #[derive(Debug)]
-pub(crate) struct Prepared<'a> {
+pub(crate) struct PreparedSnapshot<'a> {
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) live: Vec<Row<'a>>,
     pub(crate) escaped: Vec<Row<'a>>,
@@ -65,7 +65,7 @@ pub(crate) struct Prepared<'a> {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Suppressed {
     pub(crate) groups: u64,
-    pub(crate) amounts: Vec<(Kind, Amount)>,
+    pub(crate) amounts: Vec<(ResourceKind, Amount)>,
     /// Patterns that matched nothing so far.
     pub(crate) unused: Vec<String>,
 }
@@ -76,7 +76,7 @@ impl Suppressed {
     }
 }
 
-impl<'a> Prepared<'a> {
+impl<'a> PreparedSnapshot<'a> {
     pub(crate) fn new(snapshot: &'a Snapshot, view: View<'_>) -> Self {
         let mut symbols = Symbols::default();
         let paths = Paths::new();
@@ -183,7 +183,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// What leaked, with and without records.
-    pub(crate) fn leaked(&self) -> impl Iterator<Item = (Kind, Amount)> + '_ {
+    pub(crate) fn leaked(&self) -> impl Iterator<Item = (ResourceKind, Amount)> + '_ {
         let groups = self.live.iter().flat_map(Row::amounts);
         groups.chain(self.snapshot.unrecorded.iter().copied())
     }
@@ -202,9 +202,10 @@ fn nest(rows: Vec<Row<'_>>) -> Vec<Row<'_>> {
     direct.sort_by(Row::order);
     let mut alone = Vec::new();
     for row in kept {
-        let mut pooled = (0..direct.len()).filter(|i| direct[*i].group.kind == Kind::StreamOrdered);
+        let mut pooled =
+            (0..direct.len()).filter(|i| direct[*i].group.kind == ResourceKind::StreamOrdered);
         let keeper = match row.group.kind {
-            Kind::MemoryPool => pooled.next().filter(|_| pooled.next().is_none()),
+            ResourceKind::MemoryPool => pooled.next().filter(|_| pooled.next().is_none()),
             _ => direct.iter().position(|keeper| keeper.keeps(&row)),
         };
         match keeper {

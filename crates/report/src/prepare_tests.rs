@@ -1,25 +1,25 @@
 //! What is shown of a snapshot: names, suppressions, indirect leaks.
 
-use crate::prepare::{Prepared, View};
+use crate::prepare::{PreparedSnapshot, View};
 use crate::suppress::Suppressions;
 use crate::tests_support::{Insert, ONE_BYTE};
 use cuguard_registry::{
-    Amount, ContextInfo, Entry, Group, Key, Kind, Level, Registry, Site, Snapshot,
+    Amount, ContextInfo, Entry, Group, Key, Registry, ResourceKind, Site, Snapshot, TrackingLevel,
 };
 
 fn group(type_name: &'static str, label: &str, file: &'static str) -> Group {
-    let mut group = Group::new(Kind::Device, type_name, 1, 10);
+    let mut group = Group::new(ResourceKind::Device, type_name, 1, 10);
     group.label = Some(label.to_owned());
     group.origin.site = Some(Site::new(file, 1, 1));
     group
 }
 
-fn prepared<'a>(snapshot: &'a Snapshot, suppressions: &Suppressions) -> Prepared<'a> {
+fn prepared<'a>(snapshot: &'a Snapshot, suppressions: &Suppressions) -> PreparedSnapshot<'a> {
     let view = View {
         suppressions,
         ..View::PLAIN
     };
-    Prepared::new(snapshot, view)
+    PreparedSnapshot::new(snapshot, view)
 }
 
 fn left(pattern: &str) -> (Vec<&'static str>, Amount) {
@@ -67,10 +67,10 @@ fn types_labels_and_files_can_be_suppressed() {
 fn functions_on_the_stack_can_be_suppressed() {
     #[inline(never)]
     fn expected_to_leak(registry: &Registry) {
-        let key = Key::new(Kind::Device, 1);
+        let key = Key::new(ResourceKind::Device, 1);
         registry.insert(key, ONE_BYTE);
     }
-    let registry = Registry::new(Level::Stacks, 32);
+    let registry = Registry::new(TrackingLevel::Stacks, 32);
     expected_to_leak(&registry);
     let snapshot = registry.snapshot(ContextInfo::default());
     let mut suppressions = Suppressions::default();
@@ -92,15 +92,15 @@ fn functions_on_the_stack_can_be_suppressed() {
 fn one_line_at_two_addresses_is_one_group() {
     #[inline(never)]
     fn make(registry: &Registry, address: u64) -> u64 {
-        let kind = Kind::Device;
+        let kind = ResourceKind::Device;
         let entry = ONE_BYTE;
         registry.insert(Key::new(kind, address), entry);
         std::hint::black_box(address)
     }
-    let registry = Registry::new(Level::Stacks, 32);
+    let registry = Registry::new(TrackingLevel::Stacks, 32);
     assert_eq!([make(&registry, 1), make(&registry, 2)], [1, 2]);
     registry.insert(
-        Key::new(Kind::Device, 3),
+        Key::new(ResourceKind::Device, 3),
         Entry {
             bytes: 5,
             type_name: "u8",
@@ -109,7 +109,7 @@ fn one_line_at_two_addresses_is_one_group() {
     );
     let snapshot = registry.snapshot(ContextInfo::default());
     assert_eq!(snapshot.live.len(), 3);
-    let prepared = Prepared::new(&snapshot, View::PLAIN);
+    let prepared = PreparedSnapshot::new(&snapshot, View::PLAIN);
     let [large, twice] = &prepared.live[..] else {
         panic!("{:#?}", prepared.live);
     };
@@ -141,11 +141,11 @@ fn names_decide_where_sizes_and_sites_are_equal() {
     }
     #[inline(never)]
     fn one_site(registry: &Registry, address: u64) {
-        let key = Key::new(Kind::Device, address);
+        let key = Key::new(ResourceKind::Device, address);
         registry.insert(key, ONE_BYTE);
         std::hint::black_box(());
     }
-    let registry = Registry::new(Level::Stacks, 32);
+    let registry = Registry::new(TrackingLevel::Stacks, 32);
     b_second(&registry);
     a_first(&registry);
     let snapshot = registry.snapshot(ContextInfo::default());
@@ -154,7 +154,7 @@ fn names_decide_where_sizes_and_sites_are_equal() {
         all_frames: true,
         ..View::PLAIN
     };
-    let prepared = Prepared::new(&snapshot, view);
+    let prepared = PreparedSnapshot::new(&snapshot, view);
     let addresses: Vec<_> = prepared
         .live
         .iter()
@@ -167,7 +167,7 @@ fn names_decide_where_sizes_and_sites_are_equal() {
 #[test]
 fn what_only_follows_from_a_leak_is_listed_under_it() {
     let memory = |bytes, stream| {
-        let mut group = Group::new(Kind::StreamOrdered, "u8", 1, bytes);
+        let mut group = Group::new(ResourceKind::StreamOrdered, "u8", 1, bytes);
         group.streams = vec![stream];
         group
     };
@@ -176,38 +176,40 @@ fn what_only_follows_from_a_leak_is_listed_under_it() {
         (group.addresses, group.kept) = (vec![address], kept);
         group
     };
-    let mut elsewhere = handle(Kind::Stream, 8, true);
+    let mut elsewhere = handle(ResourceKind::Stream, 8, true);
     elsewhere.origin.site = Some(Site::new("src/b.rs", 1, 1));
     let mut snapshot = Snapshot {
         live: vec![
             memory(100, 7),
-            handle(Kind::Stream, 7, true),
+            handle(ResourceKind::Stream, 7, true),
             elsewhere,
-            handle(Kind::Stream, 9, false),
-            handle(Kind::MemoryPool, 5, true),
+            handle(ResourceKind::Stream, 9, false),
+            handle(ResourceKind::MemoryPool, 5, true),
         ],
         ..Snapshot::default()
     };
-    let shown = |snapshot: &Snapshot| -> Vec<(Kind, usize)> {
-        let prepared = Prepared::new(snapshot, View::PLAIN);
+    let shown = |snapshot: &Snapshot| -> Vec<(ResourceKind, usize)> {
+        let prepared = PreparedSnapshot::new(snapshot, View::PLAIN);
         let rows = prepared.live.iter();
         rows.map(|row| (row.group.kind, row.indirect.len()))
             .collect()
     };
-    let (memory_kind, stream) = (Kind::StreamOrdered, Kind::Stream);
+    let (memory_kind, stream) = (ResourceKind::StreamOrdered, ResourceKind::Stream);
     // Stream 8 is kept by something that is not here, and 9 was forgotten itself.
     let expected = [(memory_kind, 2), (stream, 0), (stream, 0)];
     assert_eq!(shown(&snapshot), expected);
-    let all = Prepared::new(&snapshot, View::PLAIN).leaked().count();
+    let all = PreparedSnapshot::new(&snapshot, View::PLAIN)
+        .leaked()
+        .count();
     assert_eq!(all, 5);
     // Which pool which memory is from is not recorded: with two it stands by itself.
     snapshot.live[1] = memory(50, 9);
     snapshot.live[1].label = Some("other".to_owned());
-    let pool = (Kind::MemoryPool, 0);
+    let pool = (ResourceKind::MemoryPool, 0);
     assert!(shown(&snapshot).contains(&pool), "{:?}", shown(&snapshot));
 
     // What follows from a suppressed leak is suppressed with it.
-    snapshot.live = vec![memory(100, 7), handle(Kind::Stream, 7, true)];
+    snapshot.live = vec![memory(100, 7), handle(ResourceKind::Stream, 7, true)];
     let mut suppressions = Suppressions::default();
     suppressions.add("u8");
     let prepared = prepared(&snapshot, &suppressions);

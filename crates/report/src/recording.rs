@@ -8,7 +8,7 @@ use cuguard_recording::{Embedded, Options, Policy, Site};
 
 use crate::foreign;
 use crate::output;
-use crate::pattern::{self, FilePattern, PatternError};
+use crate::pattern::{self, FilePattern, ParsePatternError};
 use crate::phrase::printable;
 use crate::run_records::FOLDER;
 use crate::settings::{LEAST_LIMIT, ReportSettings};
@@ -23,18 +23,18 @@ impl ReportSettings {
     ///
     /// # Errors
     ///
-    /// [`PatternError`]: the pattern is empty, or has an unknown percent sequence.
+    /// [`ParsePatternError`]: the pattern is empty, or has an unknown percent sequence.
     ///
     /// ```
-    /// use cuguard::Level;
+    /// use cuguard::TrackingLevel;
     /// use cuguard::report::ReportSettings;
     ///
     /// let settings = ReportSettings::off().record("run-%p.cgr")?;
-    /// assert_eq!(settings.wanted_level(), Some(Level::Stacks));
+    /// assert_eq!(settings.wanted_level(), Some(TrackingLevel::Stacks));
     /// assert!(ReportSettings::off().record("run-%z.cgr").is_err());
-    /// # Ok::<(), cuguard::report::PatternError>(())
+    /// # Ok::<(), cuguard::report::ParsePatternError>(())
     /// ```
-    pub fn record(mut self, pattern: &str) -> Result<Self, PatternError> {
+    pub fn record(mut self, pattern: &str) -> Result<Self, ParsePatternError> {
         self.record = Some(FilePattern::new(pattern)?);
         Ok(self)
     }
@@ -57,7 +57,7 @@ impl ReportSettings {
     /// let settings = settings.record_limit(256 << 20).record_policy(RecordPolicy::Aggregate);
     /// let (same, _) = ReportSettings::parse("record,file=run.cgr,record-limit=256MiB,record-policy=aggregate");
     /// assert_eq!(settings.recording_file(), same.recording_file());
-    /// # Ok::<(), cuguard::report::PatternError>(())
+    /// # Ok::<(), cuguard::report::ParsePatternError>(())
     /// ```
     pub fn record_policy(mut self, policy: Policy) -> Self {
         self.record_policy = Some(policy);
@@ -167,7 +167,7 @@ fn start_once(options: &Options, without_effect: Option<Policy>, silent: bool) {
 }
 
 /// A context records at level *counts*: where there is a recording, one line on standard error says that the context's resources are
-/// not in it. Level and recording may be set in different places, so that neither setting is wrong by itself. Not if the settings of
+/// not in it. TrackingLevel and recording may be set in different places, so that neither setting is wrong by itself. Not if the settings of
 /// the recording are silent.
 pub fn warn_of_counts() {
     static WARNED: Once = Once::new();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use cuguard_registry::Snapshot;
 
-use crate::prepare::{Prepared, View};
+use crate::prepare::{PreparedSnapshot, View};
 use crate::settings::{Colour, ReportSettings};
 use crate::text::Look;
 use crate::{json, text};
@@ -44,11 +44,11 @@ impl Report for Snapshot {
             max: Some(settings.shown()),
             coloured: settings.wanted_colour() == Colour::Always,
         };
-        text::render(&Prepared::new(self, View::of(settings)), look)
+        text::render(&PreparedSnapshot::new(self, View::of(settings)), look)
     }
 
     fn to_json(&self) -> String {
-        json::render(&Prepared::new(self, View::PLAIN), None)
+        json::render(&PreparedSnapshot::new(self, View::PLAIN), None)
     }
 }
 
@@ -60,6 +60,6 @@ impl fmt::Display for DisplaySnapshot<'_> {
             max: f.precision(),
             coloured: false,
         };
-        f.write_str(text::render(&Prepared::new(self.0, View::PLAIN), look).trim_end())
+        f.write_str(text::render(&PreparedSnapshot::new(self.0, View::PLAIN), look).trim_end())
     }
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::rc::Rc;
 
-use cuguard_registry::{Amount, FailedFreeGroup, Group, Kind, merge_equal};
+use cuguard_registry::{Amount, FailedFreeGroup, Group, ResourceKind, merge_equal};
 
 use crate::symbols::Frame;
 
@@ -31,7 +31,7 @@ pub(crate) struct FailedRow<'a> {
 
 impl Row<'_> {
     /// What leaked, indirect leaks included.
-    pub(crate) fn amounts(&self) -> impl Iterator<Item = (Kind, Amount)> + '_ {
+    pub(crate) fn amounts(&self) -> impl Iterator<Item = (ResourceKind, Amount)> + '_ {
         let indirect = self.indirect.iter().map(|row| &row.group);
         let groups = std::iter::once(&self.group).chain(indirect);
         groups.map(|group| (group.kind, group.amount))
@@ -154,7 +154,7 @@ mod tests {
 
     use super::{FailedRow, Row, merge_failed, merge_rows};
     use crate::symbols::{Frame, ModuleOffset, Symbol};
-    use cuguard_registry::{Amount, FailedFreeGroup, Group, Kind};
+    use cuguard_registry::{Amount, FailedFreeGroup, Group, ResourceKind};
 
     fn frame(function: Option<&str>, line: u32, address: usize) -> Frame {
         Frame {
@@ -173,7 +173,7 @@ mod tests {
     }
 
     fn group(address: u64, milliseconds: u64) -> Group {
-        let mut group = Group::new(Kind::Device, "u8", 1, 10);
+        let mut group = Group::new(ResourceKind::Device, "u8", 1, 10);
         (group.addresses, group.threads) = (vec![address], vec!["main"]);
         group.oldest = Duration::from_millis(milliseconds);
         group.youngest = group.oldest;

@@ -4,12 +4,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use cuguard_recording::Policy as RecordPolicy;
-use cuguard_registry::{Level, MAX_DEPTH};
+use cuguard_registry::{MAX_DEPTH, TrackingLevel};
 
 use crate::dump_signal::DumpSignal;
 use crate::fail_on::FailOn;
 use crate::format::{Formats, ReportMode};
-use crate::pattern::{FilePattern, PatternError};
+use crate::pattern::{FilePattern, ParsePatternError};
 use crate::suppress::Suppressions;
 
 /// How many frames of each stack trace are recorded by default.
@@ -62,15 +62,15 @@ pub(crate) const LEAST_LIMIT: u64 = 1 << 20;
 /// If the file cannot be written, the report goes to standard error with the reason.
 ///
 /// ```
-/// use cuguard::Level;
+/// use cuguard::TrackingLevel;
 /// use cuguard::report::ReportSettings;
 ///
 /// let settings = ReportSettings::json().file("leaks-%p.json")?.max(20).exit_code(23);
 /// let (same, problems) = ReportSettings::parse("json,file=leaks-%p.json,max=20,exitcode=23");
 /// assert_eq!(settings, same);
 /// assert!(problems.is_empty());
-/// assert_eq!(settings.wanted_level(), Some(Level::Stacks));
-/// # Ok::<(), cuguard::report::PatternError>(())
+/// assert_eq!(settings.wanted_level(), Some(TrackingLevel::Stacks));
+/// # Ok::<(), cuguard::report::ParsePatternError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 #[must_use = "settings have no effect until a context uses them"]
@@ -82,7 +82,7 @@ pub struct ReportSettings {
     pub(crate) max: Option<usize>,
     pub(crate) depth: Option<usize>,
     pub(crate) all_frames: Option<bool>,
-    pub(crate) level: Option<Level>,
+    pub(crate) level: Option<TrackingLevel>,
     pub(crate) sample: Option<u32>,
     pub(crate) free_leaks: Option<bool>,
     pub(crate) suppressions: Suppressions,
@@ -172,7 +172,7 @@ impl ReportSettings {
     ///
     /// # Errors
     ///
-    /// [`PatternError`]: the pattern is empty, or has an unknown percent sequence.
+    /// [`ParsePatternError`]: the pattern is empty, or has an unknown percent sequence.
     ///
     /// ```
     /// use cuguard::report::ReportSettings;
@@ -180,7 +180,7 @@ impl ReportSettings {
     /// assert!(ReportSettings::text().file("leaks-%p.txt").is_ok());
     /// assert!(ReportSettings::text().file("leaks-%z.txt").is_err());
     /// ```
-    pub fn file(mut self, pattern: &str) -> Result<Self, PatternError> {
+    pub fn file(mut self, pattern: &str) -> Result<Self, ParsePatternError> {
         self.file = Some(FilePattern::new(pattern)?);
         Ok(self)
     }
@@ -216,13 +216,13 @@ impl ReportSettings {
     /// How much is recorded.
     ///
     /// ```
-    /// use cuguard::Level;
+    /// use cuguard::TrackingLevel;
     /// use cuguard::report::ReportSettings;
     ///
-    /// let settings = ReportSettings::text().level(Level::Sites);
-    /// assert_eq!(settings.wanted_level(), Some(Level::Sites));
+    /// let settings = ReportSettings::text().level(TrackingLevel::Sites);
+    /// assert_eq!(settings.wanted_level(), Some(TrackingLevel::Sites));
     /// ```
-    pub fn level(mut self, level: Level) -> Self {
+    pub fn level(mut self, level: TrackingLevel) -> Self {
         self.level = Some(level);
         self
     }
@@ -315,16 +315,16 @@ impl ReportSettings {
     /// The level of these settings: the one that is set, or *stacks* when there is a report or a recording.
     ///
     /// ```
-    /// use cuguard::Level;
+    /// use cuguard::TrackingLevel;
     /// use cuguard::report::ReportSettings;
     ///
     /// assert_eq!(ReportSettings::off().wanted_level(), None);
-    /// assert_eq!(ReportSettings::text().wanted_level(), Some(Level::Stacks));
+    /// assert_eq!(ReportSettings::text().wanted_level(), Some(TrackingLevel::Stacks));
     /// ```
     #[must_use]
-    pub fn wanted_level(&self) -> Option<Level> {
+    pub fn wanted_level(&self) -> Option<TrackingLevel> {
         let wants_stacks = self.is_on() || self.record.is_some();
-        self.level.or(wants_stacks.then_some(Level::Stacks))
+        self.level.or(wants_stacks.then_some(TrackingLevel::Stacks))
     }
 
     /// How many frames of each stack trace are recorded.
@@ -435,7 +435,7 @@ impl ReportSettings {
     ///
     /// let settings = ReportSettings::text().file("leaks-%p.txt")?;
     /// assert_eq!(settings.file_of(42, 1), Some("leaks-42.txt".into()));
-    /// # Ok::<(), cuguard::report::PatternError>(())
+    /// # Ok::<(), cuguard::report::ParsePatternError>(())
     /// ```
     #[must_use]
     pub fn file_of(&self, process: u32, context: u64) -> Option<PathBuf> {

@@ -19,7 +19,7 @@ fn function_and_line(frame: &Frame) -> (Function<'_>, Line) {
     (function, (symbol.line, address))
 }
 
-/// The index of the frame that each stack trace is named after, of its frames of the program: the innermost that is no allocation
+/// The index of the frame that each stack trace is named after, of its frames of the program: the innermost that is not an allocation
 /// helper.
 pub(crate) fn site_frames(stacks: &[Vec<&Frame>]) -> Vec<usize> {
     let keys = stacks.iter().map(|frames| {

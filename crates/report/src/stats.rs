@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use cuguard_registry::{Group, Kind, Origin, PoolUsage, Totals, naming_frames};
+use cuguard_registry::{Group, Origin, PoolUsage, ResourceKind, Totals, naming_frames};
 
 use crate::audit::user_frames;
 use crate::frames::mark;
@@ -19,14 +19,14 @@ const VERSION: u64 = 1;
 /// The figures of a process at one moment.
 ///
 /// ```
-/// use cuguard::Kind;
+/// use cuguard::ResourceKind;
 /// use cuguard::snapshot::Group;
 /// use cuguard_report::{SiteNames, Stats};
 ///
 /// let stats = Stats {
 ///     tool: "cuguard",
 ///     process: 42,
-///     sites: vec![Group::new(Kind::Device, "f32", 2, 4096)],
+///     sites: vec![Group::new(ResourceKind::Device, "f32", 2, 4096)],
 ///     ..Stats::default()
 /// };
 /// let json = stats.to_json(10, &mut SiteNames::default());
@@ -43,7 +43,7 @@ pub struct Stats {
     /// The time of these figures, from any fixed moment of the process.
     pub time: Duration,
     /// Figures by kind, for kinds that were ever allocated.
-    pub totals: Vec<(Kind, Totals)>,
+    pub totals: Vec<(ResourceKind, Totals)>,
     /// What the pools of the crate hold.
     pub pools: Vec<ContextPool>,
     /// What is alive by call site.
@@ -79,7 +79,7 @@ struct Name {
 const MOST: usize = 10_000;
 
 impl SiteNames {
-    /// The names of these call sites: the innermost function of the program that is no allocation helper.
+    /// The names of these call sites: the innermost function of the program that is not an allocation helper.
     fn of(&mut self, origins: &[Origin], is_audit: bool) -> Vec<Name> {
         let (mut symbols, paths) = (Symbols::default(), Paths::new());
         if self.known.len() >= MOST {
@@ -207,7 +207,7 @@ impl Stats {
 
 #[cfg(test)]
 mod tests {
-    use cuguard_registry::{Group, Kind, Totals};
+    use cuguard_registry::{Group, ResourceKind, Totals};
 
     use super::{SiteNames, Stats};
     use crate::tests_support::read;
@@ -220,14 +220,17 @@ mod tests {
             peak_bytes: bytes,
             allocated: 3,
         };
-        let mut labelled = Group::new(Kind::Device, "f32", 1, 200);
+        let mut labelled = Group::new(ResourceKind::Device, "f32", 1, 200);
         labelled.label = Some("we\"ights".into());
         let stats = Stats {
             tool: "cuguard",
-            totals: vec![(Kind::Device, totals(300)), (Kind::Pinned, totals(50))],
+            totals: vec![
+                (ResourceKind::Device, totals(300)),
+                (ResourceKind::Pinned, totals(50)),
+            ],
             sites: vec![
-                Group::new(Kind::Pinned, "f32", 1, 50),
-                Group::new(Kind::Device, "u8", 2, 100),
+                Group::new(ResourceKind::Pinned, "f32", 1, 50),
+                Group::new(ResourceKind::Device, "u8", 2, 100),
                 labelled,
             ],
             ..Stats::default()

@@ -4,7 +4,7 @@ use cuguard_registry::Snapshot;
 
 use crate::paths::Paths;
 use crate::phrase::count;
-use crate::prepare::Prepared;
+use crate::prepare::PreparedSnapshot;
 use crate::words::{broken, context_end, deferred, failed_call, nothing, sum, total};
 
 /// The figures of a one-line report.
@@ -28,7 +28,7 @@ impl<'a> Summary<'a> {
         }
     }
 
-    pub(crate) fn of(prepared: &Prepared<'a>) -> Self {
+    pub(crate) fn of(prepared: &PreparedSnapshot<'a>) -> Self {
         Self {
             snapshot: prepared.snapshot,
             leaked: sum(prepared.leaked()),
@@ -81,7 +81,8 @@ impl<'a> Summary<'a> {
 #[cfg(test)]
 mod tests {
     use cuguard_registry::{
-        Amount, FailedCall, FailedFreeGroup, Group, Kind, Site, Snapshot, SnapshotReason, Totals,
+        Amount, FailedCall, FailedFreeGroup, Group, ResourceKind, Site, Snapshot, SnapshotReason,
+        Totals,
     };
 
     use super::Summary;
@@ -95,7 +96,7 @@ mod tests {
     /// Snapshots are plain data, and a program may put any numbers into them.
     #[test]
     fn no_numbers_are_too_large() {
-        let most = || Group::new(Kind::Event, "", u64::MAX, u64::MAX);
+        let most = || Group::new(ResourceKind::Event, "", u64::MAX, u64::MAX);
         let mut snapshot = Snapshot {
             live: vec![most(), most()],
             ..Snapshot::default()
@@ -104,12 +105,15 @@ mod tests {
         let failed = |function| FailedFreeGroup::new(most(), function, 1, "INVALID");
         snapshot.failed_frees = vec![failed("one"), failed("other")];
         let late = |kind| (kind, Amount::new(u64::MAX, u64::MAX));
-        snapshot.late_drops = vec![late(Kind::Device), late(Kind::Event)];
+        snapshot.late_drops = vec![late(ResourceKind::Device), late(ResourceKind::Event)];
         let totals = Totals {
             allocated: u64::MAX,
             ..Totals::default()
         };
-        snapshot.totals = vec![(Kind::Device, totals), (Kind::Event, totals)];
+        snapshot.totals = vec![
+            (ResourceKind::Device, totals),
+            (ResourceKind::Event, totals),
+        ];
         let events = "18446744073709551615 events";
         assert!(warning(&snapshot).contains(events));
         assert!(snapshot.display().to_string().contains(events));
@@ -133,8 +137,10 @@ mod tests {
     fn the_warning_names_the_context_and_the_sums() {
         let mut snapshot = Snapshot::default();
         snapshot.info.reason = SnapshotReason::Close;
-        snapshot.live.push(Group::new(Kind::Device, "f32", 2, 8192));
-        let failed = Group::new(Kind::Device, "f32", 1, 1);
+        snapshot
+            .live
+            .push(Group::new(ResourceKind::Device, "f32", 2, 8192));
+        let failed = Group::new(ResourceKind::Device, "f32", 1, 1);
         snapshot
             .failed_frees
             .push(FailedFreeGroup::new(failed, "cuMemFree", 1, "INVALID"));

@@ -84,7 +84,7 @@ pub fn are_better(these: &[Name], those: &[Name]) -> bool {
     score(these) > score(those)
 }
 
-/// The build id of a file in hexadecimal, empty where it has none. `None` for what is no program or library.
+/// The build id of a file in hexadecimal, empty where it has none. `None` for what is not a program or library.
 ///
 /// Reads headers and notes alone: a library may have gigabytes.
 ///

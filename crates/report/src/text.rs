@@ -3,17 +3,20 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use cuguard_registry::{Group, Kind, Level, PoolUsage, Site, Snapshot, SnapshotReason};
+use cuguard_registry::{
+    Group, PoolUsage, ResourceKind, Site, Snapshot, SnapshotReason, TrackingLevel,
+};
 
+use crate::paint::Tone;
 use crate::paths::Paths;
-use crate::phrase::{count, streams};
-use crate::prepare::Prepared;
+use crate::phrase::count;
+use crate::prepare::PreparedSnapshot;
 use crate::rows::{FailedRow, Row};
 use crate::size::ByteSize;
 use crate::symbols::Frame;
 use crate::words::{
-    self, LISTED, addresses, age, amount_of, context_end, description, error_code, in_columns,
-    nothing, some, sum, total,
+    self, addresses, amount_of, context_end, description, error_code, in_columns, nothing, sum,
+    total,
 };
 
 /// How the text looks.
@@ -24,18 +27,8 @@ pub(crate) struct Look {
     pub(crate) coloured: bool,
 }
 
-/// Colours, as ANSI codes.
-#[derive(Clone, Copy)]
-enum Tone {
-    Bad = 31,
-    Notice = 33,
-    Good = 32,
-    Strong = 1,
-    Quiet = 2,
-}
-
 /// The whole report, with a line break at its end.
-pub(crate) fn render(prepared: &Prepared<'_>, look: Look) -> String {
+pub(crate) fn render(prepared: &PreparedSnapshot<'_>, look: Look) -> String {
     let mut page = Page {
         text: String::new(),
         look,
@@ -77,14 +70,10 @@ impl Page<'_> {
     }
 
     fn paint(&self, tone: Tone, text: &str) -> String {
-        if !self.look.coloured {
-            return text.to_owned();
-        }
-        let bold = if matches!(tone, Tone::Bad) { "1;" } else { "" };
-        format!("\x1b[{bold}{}m{text}\x1b[0m", tone as u8)
+        tone.paint(text, self.look.coloured)
     }
 
-    fn header(&mut self, prepared: &Prepared<'_>) {
+    fn header(&mut self, prepared: &PreparedSnapshot<'_>) {
         let info = &prepared.snapshot.info;
         let end = context_end(info, self.paths);
         if !prepared.is_empty() {
@@ -187,14 +176,14 @@ impl Page<'_> {
     }
 
     /// Where the context was dropped, if live resources kept it open.
-    fn dropped(&mut self, prepared: &Prepared<'_>) {
+    fn dropped(&mut self, prepared: &PreparedSnapshot<'_>) {
         if prepared.snapshot.info.reason == SnapshotReason::KeptOpen {
             self.line("  the context was dropped by");
             self.origin(None, &prepared.dropped);
         }
     }
 
-    fn leaks(&mut self, prepared: &Prepared<'_>) {
+    fn leaks(&mut self, prepared: &PreparedSnapshot<'_>) {
         let (word, tone) = match prepared.snapshot.info.reason {
             SnapshotReason::Requested | SnapshotReason::LeftBehind => ("live", Tone::Strong),
             _ => ("leaked", Tone::Bad),
@@ -265,30 +254,15 @@ impl Page<'_> {
         let is_of = |pool: &&PoolUsage| group.addresses.contains(&pool.number);
         let pools = snapshot.pools.iter().filter(is_of);
         let held = total(pools.map(|pool| pool.held));
-        if group.kind == Kind::Pool && held != 0 {
+        if group.kind == ResourceKind::Pool && held != 0 {
             self.line(format!("  holding {} of device memory", ByteSize(held)));
         }
     }
 
     /// Who allocated it, when, and where.
     fn allocated_by(&mut self, group: &Group, frames: &[Frame]) {
-        let mut line = String::from("  ");
-        let threads = some(&group.threads, |name| name.escape_debug().to_string());
-        match group.threads.len() {
-            0 => {}
-            1 => line += &format!("thread {threads}, "),
-            _ => line += &format!("threads {threads}, "),
-        }
-        if !group.streams.is_empty() {
-            let _ = write!(line, "{}, ", streams(&group.streams, LISTED));
-        }
-        let (oldest, youngest) = (age(group.oldest), age(group.youngest));
-        if group.amount.count > 1 && oldest != youngest {
-            let _ = write!(line, "allocated {oldest} to {youngest} ago");
-        } else {
-            let _ = write!(line, "allocated {oldest} ago");
-        }
-        self.line(line);
+        let parts = words::allocated_by(group);
+        self.line(format!("  {}", parts.join(", ")));
         self.origin(group.origin.site, frames);
     }
 
@@ -367,7 +341,7 @@ impl Page<'_> {
         });
     }
 
-    fn rest(&mut self, prepared: &Prepared<'_>) {
+    fn rest(&mut self, prepared: &PreparedSnapshot<'_>) {
         if let Some(deferred) = words::deferred(prepared.snapshot) {
             let deferred = self.paint(Tone::Notice, &deferred);
             self.line("");
@@ -394,7 +368,7 @@ impl Page<'_> {
         );
     }
 
-    fn closing(&mut self, prepared: &Prepared<'_>) {
+    fn closing(&mut self, prepared: &PreparedSnapshot<'_>) {
         let snapshot = prepared.snapshot;
         let leaked = sum(prepared.leaked());
         let failed = prepared.failed_count();
@@ -431,7 +405,7 @@ impl Page<'_> {
             let groups = count(suppressed.groups, "group");
             parts.push(format!("suppressed {what}, in {groups}"));
         }
-        let has_sites = snapshot.level == Level::Sites && !prepared.live.is_empty();
+        let has_sites = snapshot.level == TrackingLevel::Sites && !prepared.live.is_empty();
         let hint = " (LEAK_REPORT=1,level=stacks also shows the stacks)";
         let hint = words::when(has_sites, hint);
         let text = self.paint(tone, &parts.join("; "));

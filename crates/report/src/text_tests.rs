@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use crate::prepare::{Prepared, View};
+use crate::prepare::{PreparedSnapshot, View};
 use crate::text::{Look, render};
 use crate::{Colour, Report, ReportSettings};
 use cuguard_registry::{
-    Amount, ContextInfo, FailedCall, FailedFreeGroup, Group, Kind, Level, Site, Snapshot,
-    SnapshotReason, Totals,
+    Amount, ContextInfo, FailedCall, FailedFreeGroup, Group, ResourceKind, Site, Snapshot,
+    SnapshotReason, Totals, TrackingLevel,
 };
 
 fn info(reason: SnapshotReason) -> ContextInfo {
@@ -21,7 +21,7 @@ fn info(reason: SnapshotReason) -> ContextInfo {
     }
 }
 
-fn group(kind: Kind, count: u64, bytes: u64, line: u32) -> Group {
+fn group(kind: ResourceKind, count: u64, bytes: u64, line: u32) -> Group {
     let mut group = Group::new(
         kind,
         if kind.is_memory() { "f32" } else { "" },
@@ -46,12 +46,12 @@ fn everything() -> Snapshot {
     ) = (5, 1_577_984, 3 << 20, 14);
     let mut streams = Totals::default();
     (streams.count, streams.allocated) = (1, 3);
-    let mut weights = group(Kind::Device, 4, 1 << 20, 10);
+    let mut weights = group(ResourceKind::Device, 4, 1 << 20, 10);
     weights.label = Some("model/weights".to_owned());
     weights.threads = vec!["a", "b", "c", "d", "e", "f"];
     weights.streams = vec![1, 0x5502];
     let mut failed = FailedFreeGroup::new(
-        group(Kind::Pinned, 1, 4096, 30),
+        group(ResourceKind::Pinned, 1, 4096, 30),
         "cuMemHostUnregister",
         700,
         "CUDA_ERROR_ILLEGAL_ADDRESS",
@@ -59,13 +59,16 @@ fn everything() -> Snapshot {
     failed.freed.site = Some(Site::new("src/app.rs", 31, 9));
     Snapshot {
         info: info(SnapshotReason::NeverClosed),
-        level: Level::Sites,
-        totals: vec![(Kind::Device, totals), (Kind::Stream, streams)],
-        live: vec![weights, group(Kind::Stream, 1, 0, 20)],
-        unrecorded: vec![(Kind::Managed, Amount::new(2, 512))],
-        escaped: vec![group(Kind::Device, 1, 5120, 40)],
+        level: TrackingLevel::Sites,
+        totals: vec![
+            (ResourceKind::Device, totals),
+            (ResourceKind::Stream, streams),
+        ],
+        live: vec![weights, group(ResourceKind::Stream, 1, 0, 20)],
+        unrecorded: vec![(ResourceKind::Managed, Amount::new(2, 512))],
+        escaped: vec![group(ResourceKind::Device, 1, 5120, 40)],
         failed_frees: vec![failed],
-        late_drops: vec![(Kind::Event, Amount::new(2, 0))],
+        late_drops: vec![(ResourceKind::Event, Amount::new(2, 0))],
         ..Snapshot::default()
     }
 }
@@ -137,7 +140,7 @@ fn an_empty_report_is_one_line() {
         allocated: 3,
         ..Totals::default()
     };
-    snapshot.totals.push((Kind::Event, totals));
+    snapshot.totals.push((ResourceKind::Event, totals));
     assert_eq!(
         snapshot.display().to_string(),
         format!("{start} (3 resources allocated and freed)")
@@ -149,8 +152,8 @@ fn an_empty_report_is_one_line() {
 fn columns_of_the_totals_are_aligned() {
     let mut snapshot = everything();
     for (kind, _) in &mut snapshot.totals {
-        if *kind == Kind::Device {
-            *kind = Kind::WriteCombined;
+        if *kind == ResourceKind::Device {
+            *kind = ResourceKind::WriteCombined;
         }
     }
     let text = snapshot.display().to_string();
@@ -194,8 +197,8 @@ fn what_was_dropped_in_a_host_function_is_no_leak_report_at_exit() {
     let mut snapshot = Snapshot {
         info: info(SnapshotReason::KeptOpen),
         deferred: vec![
-            group(Kind::Device, 2, 5120, 40),
-            group(Kind::Stream, 1, 0, 41),
+            group(ResourceKind::Device, 2, 5120, 40),
+            group(ResourceKind::Stream, 1, 0, 41),
         ],
         ..Snapshot::default()
     };
@@ -207,7 +210,7 @@ fn what_was_dropped_in_a_host_function_is_no_leak_report_at_exit() {
             "cuguard: context 1 (primary) on device 0, NVIDIA H200, kept open until exit: nothing leaked; {end}"
         )
     );
-    snapshot.live.push(group(Kind::Event, 1, 0, 42));
+    snapshot.live.push(group(ResourceKind::Event, 1, 0, 42));
     let text = snapshot.display().to_string();
     assert!(text.contains(&format!("\n\n{end}\n\n")), "{text}");
     // Asked for, it is not the end yet.
@@ -251,7 +254,7 @@ fn suppressed_leaks_are_one_line() {
 #[test]
 fn colours_change_nothing_but_colours() {
     let snapshot = everything();
-    let prepared = Prepared::new(&snapshot, View::PLAIN);
+    let prepared = PreparedSnapshot::new(&snapshot, View::PLAIN);
     let coloured = render(
         &prepared,
         Look {

@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use cuguard_registry::{
-    Amount, ContextInfo, FailedCall, Group, Kind, PoolUsage, Snapshot, SnapshotReason,
+    Amount, ContextInfo, FailedCall, Group, PoolUsage, ResourceKind, Snapshot, SnapshotReason,
 };
 
 use crate::paths::Paths;
-use crate::phrase::{count, list, list_some};
+use crate::phrase::{count, list, list_some, printable, streams};
 use crate::size::ByteSize;
 
 /// How many threads or addresses of a group are listed.
-pub(crate) const LISTED: usize = 4;
+const LISTED: usize = 4;
 
 /// An age in one or two units: `1.2 s`, `3 min 5 s`.
 pub(crate) fn age(age: Duration) -> String {
@@ -32,7 +32,7 @@ pub(crate) fn when(holds: bool, text: &str) -> &str {
 }
 
 /// `4 KiB in 2 allocations of device memory`, `1 stream`.
-pub(crate) fn amount_of(kind: Kind, amount: Amount) -> String {
+pub(crate) fn amount_of(kind: ResourceKind, amount: Amount) -> String {
     if kind.is_memory() {
         let allocations = count(amount.count, "allocation");
         format!("{} in {allocations} of {kind}", ByteSize(amount.bytes))
@@ -54,15 +54,35 @@ pub(crate) fn description(type_name: &str, label: Option<&str>) -> String {
     text
 }
 
+/// Who allocated the resources of a group, and when.
+pub(crate) fn allocated_by(group: &Group) -> Vec<String> {
+    let mut parts = Vec::new();
+    let threads = some(&group.threads, |name| printable(name).into_owned());
+    match group.threads.len() {
+        0 => {}
+        1 => parts.push(format!("thread {threads}")),
+        _ => parts.push(format!("threads {threads}")),
+    }
+    if !group.streams.is_empty() {
+        parts.push(streams(&group.streams, LISTED));
+    }
+    let (oldest, youngest) = (age(group.oldest), age(group.youngest));
+    parts.push(match group.amount.count > 1 && oldest != youngest {
+        true => format!("allocated {oldest} to {youngest} ago"),
+        false => format!("allocated {oldest} ago"),
+    });
+    parts
+}
+
 /// A sum that does not overflow: snapshots are plain data, with any numbers.
 pub(crate) fn total(numbers: impl IntoIterator<Item = u64>) -> u64 {
     numbers.into_iter().fold(0, u64::saturating_add)
 }
 
 /// Amounts of several kinds: `4 KiB in 2 allocations and 1 stream`.
-pub(crate) fn sum(amounts: impl IntoIterator<Item = (Kind, Amount)>) -> String {
+pub(crate) fn sum(amounts: impl IntoIterator<Item = (ResourceKind, Amount)>) -> String {
     let mut memory = Amount::default();
-    let mut handles = [Amount::default(); Kind::COUNT];
+    let mut handles = [Amount::default(); ResourceKind::COUNT];
     for (kind, amount) in amounts {
         if kind.is_memory() {
             memory += amount;
@@ -75,7 +95,7 @@ pub(crate) fn sum(amounts: impl IntoIterator<Item = (Kind, Amount)>) -> String {
         let allocations = count(memory.count, "allocation");
         parts.push(format!("{} in {allocations}", ByteSize(memory.bytes)));
     }
-    let handles = Kind::ALL.iter().zip(handles);
+    let handles = ResourceKind::ALL.iter().zip(handles);
     let handles = handles.filter(|(_, amount)| amount.count != 0);
     parts.extend(handles.map(|(kind, amount)| amount_of(*kind, amount)));
     list(&parts)
@@ -217,7 +237,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{age, amount_of, list, sum};
-    use cuguard_registry::{Amount, Kind};
+    use cuguard_registry::{Amount, ResourceKind};
 
     #[test]
     fn ages_read_well() {
@@ -239,20 +259,23 @@ mod tests {
     #[test]
     fn amounts_read_well() {
         assert_eq!(
-            amount_of(Kind::Pinned, Amount::new(1, 5)),
+            amount_of(ResourceKind::Pinned, Amount::new(1, 5)),
             "5 B in 1 allocation of pinned host memory"
         );
-        assert_eq!(amount_of(Kind::Stream, Amount::new(2, 0)), "2 streams");
         assert_eq!(
-            amount_of(Kind::PeerAccess, Amount::new(2, 0)),
+            amount_of(ResourceKind::Stream, Amount::new(2, 0)),
+            "2 streams"
+        );
+        assert_eq!(
+            amount_of(ResourceKind::PeerAccess, Amount::new(2, 0)),
             "2 peer accesses"
         );
         assert_eq!(sum([]), "");
         let all = [
-            (Kind::Event, Amount::new(1, 0)),
-            (Kind::Device, Amount::new(1, 1024)),
-            (Kind::Managed, Amount::new(2, 1024)),
-            (Kind::Stream, Amount::new(3, 0)),
+            (ResourceKind::Event, Amount::new(1, 0)),
+            (ResourceKind::Device, Amount::new(1, 1024)),
+            (ResourceKind::Managed, Amount::new(2, 1024)),
+            (ResourceKind::Stream, Amount::new(3, 0)),
         ];
         assert_eq!(sum(all), "2 KiB in 3 allocations, 3 streams and 1 event");
         assert_eq!(list(&["a", "b"]), "a and b");

@@ -100,7 +100,7 @@ fn one_allocation_fails_whatever_its_kind_or_that_and_all_later_ones() {
     let mut host = std::ptr::null_mut();
     let fault = inject(Fault::nth_allocation(2)).unwrap();
     ok(try_alloc(MIB));
-    // What is no allocation does not count.
+    // What is not an allocation does not count.
     ok(cu::cuCtxSynchronize());
     assert_eq!(cu::cuMemHostAlloc(&mut host, 1, 0), CUresult::OUT_OF_MEMORY);
     ok(try_alloc(1));

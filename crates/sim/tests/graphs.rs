@@ -82,7 +82,7 @@ fn what_is_not_destroyed_is_counted() {
     assert_eq!(
         counters().graphs,
         2,
-        "a child graph is no graph of the program"
+        "a child graph is not a graph of the program"
     );
     ok(cu::cuStreamBeginCapture_v2(stream, 0));
     assert_eq!(

@@ -17,6 +17,7 @@ mod biased;
 pub mod clock;
 pub mod fence;
 mod gate;
+mod lock;
 pub mod own_thread;
 pub mod per_thread;
 mod primitive;
@@ -25,5 +26,6 @@ mod program_time;
 
 pub use biased::{Biased, OtherGuard, OwnerGuard};
 pub use gate::{Gate, GateGuard, PauseError, Paused};
+pub use lock::{lock, read, try_lock, write};
 pub use per_thread::{PerThread, Slot};
 pub use program_time::since_start;

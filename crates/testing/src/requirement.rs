@@ -80,6 +80,8 @@ requirements! {
     SameAddress = "same-address", "a dynamic loader that loads a library where another was unloaded";
     /// Missing in a command that was built without the audit library.
     AuditLibrary = "audit-library", "the audit library in the command";
+    /// Missing with an optimised command, such as that of a bundle: it contains them.
+    LibrariesApart = "libraries-apart", "a command whose libraries are files beside it";
     /// Missing on processors other than x86_64 and aarch64.
     UnwindRules = "unwind-rules", "unwind rules for this processor";
     /// Missing in static programs, and where the libraries of the C library's package are not installed.

@@ -1,6 +1,6 @@
 //! The steps of a program, done with the crate and in the model.
 
-use cuguard::{Context, Event, Kind, Stream};
+use cuguard::{Context, Event, ResourceKind, Stream};
 
 use crate::guard::{Guard, pattern, word_pattern};
 use crate::mismatch::{Check, Expected, Stop, ensure_eq, expect};
@@ -72,7 +72,7 @@ impl World {
             Action::TooLarge { what, context } => self.allocate_too_much(what, context),
             Action::WrongLength { resource } => self.wrong_length(resource),
             Action::Kernel { resource } => self.kernel(resource),
-            Action::Level { context, level } => self.set_level(context, level),
+            Action::TrackingLevel { context, level } => self.set_level(context, level),
             Action::Open { .. } | Action::End { .. } if self.spares_contexts() => Ok(()),
             Action::Open { .. } if self.open_contexts().count() >= MOST_CONTEXTS => Ok(()),
             Action::Open { flags, level: byte } => {
@@ -114,7 +114,7 @@ impl World {
     fn rename(&mut self, number: u8, label: u8) -> Check {
         let at = self.pick(number, |_| true)?;
         let resource = self.resources.remove(at);
-        let resource = self.named(resource, name_label(label));
+        let resource = self.with_label(resource, name_label(label));
         self.resources.insert(at, resource);
         Ok(())
     }
@@ -152,7 +152,7 @@ impl World {
         stream: u8,
         work: impl FnOnce(&Event, &Stream) -> cuguard::Result<()>,
     ) -> Check {
-        let event = self.pick(event, |resource| resource.kind == Kind::Event)?;
+        let event = self.pick(event, |resource| resource.kind == ResourceKind::Event)?;
         let mut waited = Ok(None);
         self.with_both(
             "event and stream",

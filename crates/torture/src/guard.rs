@@ -2,7 +2,7 @@
 
 use bytemuck::{Pod, Zeroable};
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, Event, ManagedBuffer, MemoryPool,
+    Context, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, DriverPool, Event, ManagedBuffer,
     PinnedBuffer, RegisteredVec, Result, Stream,
 };
 use cust::memory::DeviceCopy;
@@ -26,7 +26,7 @@ pub enum Guard {
     Managed(ManagedBuffer<u8>),
     Stream(Stream),
     Event(Event),
-    Pool(MemoryPool),
+    Pool(DriverPool),
 }
 
 impl Guard {
@@ -83,17 +83,17 @@ impl Guard {
         }
     }
 
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         match self {
-            Self::Bytes(guard) => Self::Bytes(guard.named(label)),
-            Self::Words(guard) => Self::Words(guard.named(label)),
-            Self::One(guard) => Self::One(guard.named(label)),
-            Self::Pinned(guard) => Self::Pinned(guard.named(label)),
-            Self::Registered(guard) => Self::Registered(guard.named(label)),
-            Self::Managed(guard) => Self::Managed(guard.named(label)),
-            Self::Stream(guard) => Self::Stream(guard.named(label)),
-            Self::Event(guard) => Self::Event(guard.named(label)),
-            Self::Pool(guard) => Self::Pool(guard.named(label)),
+            Self::Bytes(guard) => Self::Bytes(guard.with_label(label)),
+            Self::Words(guard) => Self::Words(guard.with_label(label)),
+            Self::One(guard) => Self::One(guard.with_label(label)),
+            Self::Pinned(guard) => Self::Pinned(guard.with_label(label)),
+            Self::Registered(guard) => Self::Registered(guard.with_label(label)),
+            Self::Managed(guard) => Self::Managed(guard.with_label(label)),
+            Self::Stream(guard) => Self::Stream(guard.with_label(label)),
+            Self::Event(guard) => Self::Event(guard.with_label(label)),
+            Self::Pool(guard) => Self::Pool(guard.with_label(label)),
         }
     }
 

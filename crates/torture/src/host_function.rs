@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cuguard::Kind;
+use cuguard::ResourceKind;
 use cuguard::driver::api;
 
 use crate::guard::Guard;
@@ -22,7 +22,7 @@ impl World {
         let at = self.pick(number, |_| true)?;
         let id = self.resources[at].id;
         let fits = |resource: &Resource| {
-            resource.kind == Kind::Stream
+            resource.kind == ResourceKind::Stream
                 && resource.id != id
                 && self.context_of(resource).is_some()
         };

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use cuguard::{Context, DeviceBox, Kind, Module, Result, Stream};
+use cuguard::{Context, DeviceBox, Module, ResourceKind, Result, Stream};
 
 use crate::guard::Guard;
 use crate::mismatch::{Check, ensure_eq};
@@ -34,9 +34,13 @@ fn count_wrong(context: &Context, guard: &Guard, seed: u32) -> Result<Counted> {
         unsafe { s.launch(&check, (4, 128), &[&words, &count, &seed, &wrong]) }
     })?;
     let created = [
-        ((Kind::Stream, stream.as_raw().0 as u64), 0, ""),
-        ((Kind::Module, module.as_raw().0 as u64), 0, ""),
-        ((Kind::Device, wrong.as_device_ptr().as_raw()), 8, "u64"),
+        ((ResourceKind::Stream, stream.as_raw().0 as u64), 0, ""),
+        ((ResourceKind::Module, module.as_raw().0 as u64), 0, ""),
+        (
+            (ResourceKind::Device, wrong.as_device_ptr().as_raw()),
+            8,
+            "u64",
+        ),
     ];
     Ok((wrong.get()?, created))
 }

@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 
 use cuguard::{
-    Context, DeviceBox, DeviceBuffer, Event, Kind, ManagedBuffer, MemoryPool, PinnedBuffer,
-    RegisteredVec, Result, Stream,
+    Context, DeviceBox, DeviceBuffer, DriverPool, Event, ManagedBuffer, PinnedBuffer,
+    RegisteredVec, ResourceKind, Result, Stream,
 };
 
 use crate::guard::{Guard, Page, pattern, word_pattern, words};
@@ -17,7 +17,7 @@ use crate::world::{SharedHandle, World, is_shared, name_label, scope_label};
 /// A new guard, as the crate returned it.
 pub struct Made {
     pub guard: Guard,
-    pub kind: Kind,
+    pub kind: ResourceKind,
     pub address: u64,
     pub contents: Vec<u8>,
     pub seed: Option<u32>,
@@ -49,12 +49,12 @@ impl World {
         let slot = match self.pick_context(make.place) {
             Ok(slot) => slot,
             Err(_) => {
-                self.open(make.place & 1 != 0, cuguard::Level::Sites, true)?;
+                self.open(make.place & 1 != 0, cuguard::TrackingLevel::Sites, true)?;
                 self.slots.len() - 1
             }
         };
-        let stream = self.pick_open(make.place, Kind::Stream).ok();
-        let pool = self.pick_open(make.len, Kind::MemoryPool).ok();
+        let stream = self.pick_open(make.place, ResourceKind::Stream).ok();
+        let pool = self.pick_open(make.len, ResourceKind::MemoryPool).ok();
         match (make.what, stream, pool) {
             (ResourceType::OnStream, Some(stream), _) => self.make_on(stream, None, make),
             (ResourceType::InPool, Some(stream), Some(_)) => self.make_on(stream, pool, make),
@@ -92,7 +92,7 @@ impl World {
         let address = on.scope(|s| Ok(s.bind(&buffer)?.as_device_ptr().as_raw()))?;
         let made = Made {
             guard: Guard::Bytes(buffer),
-            kind: Kind::StreamOrdered,
+            kind: ResourceKind::StreamOrdered,
             address,
             contents,
             seed: None,
@@ -155,15 +155,15 @@ impl World {
         };
         let name = label.map_or("", name_label);
         if !name.is_empty() {
-            resource = self.named(resource, name);
+            resource = self.with_label(resource, name);
         }
         self.resources.push(resource);
         Ok(())
     }
 
     /// Names a resource.
-    pub fn named(&mut self, mut resource: Resource, name: &'static str) -> Resource {
-        resource.guard = resource.guard.named(name);
+    pub fn with_label(&mut self, mut resource: Resource, name: &'static str) -> Resource {
+        resource.guard = resource.guard.with_label(name);
         if let Some(key) = resource.key
             && self.is_open(resource.slot)
         {
@@ -217,16 +217,16 @@ impl World {
 #[track_caller]
 fn on_stream(
     stream: &Stream,
-    pool: Option<&MemoryPool>,
+    pool: Option<&DriverPool>,
     contents: &[u8],
     seed: u8,
 ) -> (&'static Location<'static>, Result<DeviceBuffer<u8>>) {
     let len = contents.len();
     let buffer = match pool {
-        Some(pool) => DeviceBuffer::zeroed_in(&pool.on(stream), len),
+        Some(pool) => DeviceBuffer::zeroed(&pool.on(stream), len),
         // SAFETY: written below before it is read: the seed is not 0.
-        None if seed % 8 == 7 => unsafe { DeviceBuffer::uninitialized_on(stream, len) },
-        None => DeviceBuffer::zeroed_on(stream, len),
+        None if seed % 8 == 7 => unsafe { DeviceBuffer::uninitialized(stream, len) },
+        None => DeviceBuffer::zeroed(stream, len),
     };
     let written = buffer.and_then(|mut buffer| {
         if seed != 0 {
@@ -253,14 +253,14 @@ fn in_context(context: &Context, what: ResourceType, bytes: usize, seed: u8) -> 
             } else {
                 Guard::Words(DeviceBuffer::from_slice(context, &values)?)
             };
-            (guard, Kind::Device)
+            (guard, ResourceKind::Device)
         }
         ResourceType::Pinned => {
             let buffer = match seed {
                 0 => PinnedBuffer::zeroed(context, bytes)?,
                 _ => PinnedBuffer::from_slice(context, &contents)?,
             };
-            (Guard::Pinned(buffer), Kind::Pinned)
+            (Guard::Pinned(buffer), ResourceKind::Pinned)
         }
         ResourceType::Registered => {
             let pages = if bytes == 0 { 0 } else { 1 + bytes % 2 };
@@ -268,30 +268,33 @@ fn in_context(context: &Context, what: ResourceType, bytes: usize, seed: u8) -> 
             let mut values = vec![Page([0; 4096]); pages];
             bytemuck::cast_slice_mut(&mut values).copy_from_slice(&contents);
             let pages = RegisteredVec::new(context, values)?;
-            (Guard::Registered(pages), Kind::Registered)
+            (Guard::Registered(pages), ResourceKind::Registered)
         }
         ResourceType::Managed => {
             let buffer = match seed {
                 0 => ManagedBuffer::zeroed(context, bytes)?,
                 _ => ManagedBuffer::from_slice(context, &contents)?,
             };
-            (Guard::Managed(buffer), Kind::Managed)
+            (Guard::Managed(buffer), ResourceKind::Managed)
         }
         ResourceType::Stream => {
             let stream = match seed % 4 {
                 3 => Stream::builder(context).blocking().build()?,
                 _ => Stream::new(context)?,
             };
-            (Guard::Stream(stream), Kind::Stream)
+            (Guard::Stream(stream), ResourceKind::Stream)
         }
         ResourceType::Event => {
             let event = match seed % 4 {
                 3 => Event::without_timing(context)?,
                 _ => Event::new(context)?,
             };
-            (Guard::Event(event), Kind::Event)
+            (Guard::Event(event), ResourceKind::Event)
         }
-        ResourceType::Pool => (Guard::Pool(MemoryPool::new(context)?), Kind::MemoryPool),
+        ResourceType::Pool => (
+            Guard::Pool(DriverPool::new(context)?),
+            ResourceKind::MemoryPool,
+        ),
         ResourceType::Device | ResourceType::OnStream | ResourceType::InPool => {
             let buffer = match seed {
                 0 => DeviceBuffer::zeroed(context, bytes)?,
@@ -303,7 +306,7 @@ fn in_context(context: &Context, what: ResourceType, bytes: usize, seed: u8) -> 
                 }
                 _ => DeviceBuffer::from_slice(context, &contents)?,
             };
-            (Guard::Bytes(buffer), Kind::Device)
+            (Guard::Bytes(buffer), ResourceKind::Device)
         }
     };
     if !kind.is_memory() {

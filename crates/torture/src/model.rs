@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::Location;
 
 use cuguard::snapshot::{Amount, Snapshot};
-use cuguard::{Context, Kind, Level};
+use cuguard::{Context, ResourceKind, TrackingLevel};
 
 use crate::mismatch::{Check, ensure_eq};
 
-/// Kind, and address or handle.
-pub type Key = (Kind, u64);
+/// ResourceKind, and address or handle.
+pub type Key = (ResourceKind, u64);
 
 /// The expected record of one resource.
 #[derive(Clone, Debug, Default)]
@@ -55,7 +55,7 @@ struct Figures {
 
 /// What the records of a snapshot's group have in common.
 type Identity = (
-    Kind,
+    ResourceKind,
     &'static str,
     Option<String>,
     Option<(&'static str, u32)>,
@@ -72,22 +72,22 @@ struct Group {
 /// The registry of one context.
 #[derive(Debug, Default)]
 pub struct Registry {
-    pub level: Level,
+    pub level: TrackingLevel,
     pub records: BTreeMap<Key, Record>,
-    /// Resources created at [`Level::Counts`], with their bytes.
+    /// Resources created at [`TrackingLevel::Counts`], with their bytes.
     pub unrecorded: BTreeMap<Key, u64>,
-    figures: BTreeMap<Kind, Figures>,
+    figures: BTreeMap<ResourceKind, Figures>,
 }
 
 impl Registry {
-    pub fn new(level: Level) -> Self {
+    pub fn new(level: TrackingLevel) -> Self {
         Self {
             level,
             ..Self::default()
         }
     }
 
-    fn subtract(&mut self, kind: Kind, bytes: u64) {
+    fn subtract(&mut self, kind: ResourceKind, bytes: u64) {
         self.figures.entry(kind).or_default().live -= Amount::new(1, bytes);
     }
 
@@ -97,7 +97,7 @@ impl Registry {
         figures.live += Amount::new(1, record.bytes);
         figures.peak = figures.peak.max(figures.live.bytes);
         // An older record with this key escaped and was freed outside of the crate.
-        let stale = if self.level == Level::Counts {
+        let stale = if self.level == TrackingLevel::Counts {
             self.unrecorded.insert(key, record.bytes);
             self.records.remove(&key)
         } else {
@@ -109,7 +109,7 @@ impl Registry {
     }
 
     /// Resources that were allocated and freed within one step, all of them live at the same time.
-    pub fn pass(&mut self, kind: Kind, count: u64, bytes: u64) {
+    pub fn pass(&mut self, kind: ResourceKind, count: u64, bytes: u64) {
         let figures = self.figures.entry(kind).or_default();
         figures.allocated += count;
         figures.peak = figures.peak.max(figures.live.bytes + count * bytes);
@@ -149,7 +149,7 @@ impl Registry {
         }
     }
 
-    fn figures(&self, kind: Kind) -> Figures {
+    fn figures(&self, kind: ResourceKind) -> Figures {
         self.figures.get(&kind).copied().unwrap_or_default()
     }
 
@@ -181,7 +181,7 @@ impl Registry {
     /// Compares everything with the context's own.
     pub fn check(&self, context: &Context) -> Check {
         self.check_figures(context)?;
-        for kind in Kind::ALL {
+        for kind in ResourceKind::ALL {
             let (totals, figures) = (context.totals(*kind), self.figures(*kind));
             let word = kind.name();
             ensure_eq(word, totals.live(), figures.live)?;
@@ -210,7 +210,7 @@ impl Registry {
             }
             ensure_eq(what, found, self.groups(escaped))?;
         }
-        let mut expected: BTreeMap<Kind, Amount> = BTreeMap::new();
+        let mut expected: BTreeMap<ResourceKind, Amount> = BTreeMap::new();
         for (key, bytes) in &self.unrecorded {
             *expected.entry(key.0).or_default() += Amount::new(1, *bytes);
         }
@@ -261,7 +261,7 @@ impl Driver {
             .retain(|key, (_, at)| *at != context || outlives_contexts(key.0));
     }
 
-    fn sum(&self, kinds: &[Kind]) -> (u64, u64) {
+    fn sum(&self, kinds: &[ResourceKind]) -> (u64, u64) {
         let alive = self.alive.iter().filter(|(key, _)| kinds.contains(&key.0));
         alive.fold((0, 0), |sum, (_, (bytes, _))| (sum.0 + 1, sum.1 + bytes))
     }
@@ -277,13 +277,16 @@ impl Driver {
         let managed = less(now.managed, before.managed);
         let registered = less(now.registered, before.registered);
         for (is, kinds) in [
-            (device, &[Kind::Device][..]),
-            (pooled, &[Kind::StreamOrdered]),
-            (managed, &[Kind::Managed]),
-            (registered, &[Kind::Pinned, Kind::Registered]),
-            ((now.streams - before.streams, 0), &[Kind::Stream]),
-            ((now.events - before.events, 0), &[Kind::Event]),
-            ((now.pools - before.pools, 0), &[Kind::MemoryPool]),
+            (device, &[ResourceKind::Device][..]),
+            (pooled, &[ResourceKind::StreamOrdered]),
+            (managed, &[ResourceKind::Managed]),
+            (
+                registered,
+                &[ResourceKind::Pinned, ResourceKind::Registered],
+            ),
+            ((now.streams - before.streams, 0), &[ResourceKind::Stream]),
+            ((now.events - before.events, 0), &[ResourceKind::Event]),
+            ((now.pools - before.pools, 0), &[ResourceKind::MemoryPool]),
         ] {
             ensure_eq(&format!("the driver's {kinds:?}"), is, self.sum(kinds))?;
         }
@@ -295,6 +298,6 @@ impl Driver {
 }
 
 /// Pools and their memory belong to the device.
-pub fn outlives_contexts(kind: Kind) -> bool {
-    matches!(kind, Kind::StreamOrdered | Kind::MemoryPool)
+pub fn outlives_contexts(kind: ResourceKind) -> bool {
+    matches!(kind, ResourceKind::StreamOrdered | ResourceKind::MemoryPool)
 }

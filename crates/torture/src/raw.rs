@@ -3,7 +3,7 @@
 use std::panic::Location;
 
 use cuguard::driver::api;
-use cuguard::{Context, DeviceBuffer, Kind, Stream};
+use cuguard::{Context, DeviceBuffer, ResourceKind, Stream};
 
 use crate::guard::Guard;
 use crate::make::Made;
@@ -58,8 +58,8 @@ impl World {
     /// Takes ownership of memory: in any context that is the same driver context, or on any stream.
     pub fn adopt_raw(&mut self, number: u8, place: u8) -> Check {
         let at = self.pick_raw(number)?;
-        let stream_ordered = self.raws[at].key.0 == Kind::StreamOrdered;
-        let stream = self.pick_open(place, Kind::Stream).ok();
+        let stream_ordered = self.raws[at].key.0 == ResourceKind::StreamOrdered;
+        let stream = self.pick_open(place, ResourceKind::Stream).ok();
         let stream = stream
             .filter(|_| stream_ordered)
             .map(|at| &self.resources[at]);
@@ -106,7 +106,7 @@ impl World {
     /// Frees escaped memory. The registry keeps its record.
     pub fn free_raw(&mut self, number: u8) -> Check {
         let at = self.pick_raw(number)?;
-        if self.raws[at].key.0 == Kind::StreamOrdered {
+        if self.raws[at].key.0 == ResourceKind::StreamOrdered {
             self.synchronize_all()?;
         }
         let raw = self.raws.remove(at);

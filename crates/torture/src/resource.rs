@@ -1,6 +1,6 @@
 //! A resource of a program: its guard, and what the model expects of it.
 
-use cuguard::Kind;
+use cuguard::ResourceKind;
 
 use crate::guard::Guard;
 use crate::model::Key;
@@ -13,7 +13,7 @@ pub struct Resource {
     pub slot: usize,
     /// The registry's key; `None` if it allocates nothing.
     pub key: Option<Key>,
-    pub kind: Kind,
+    pub kind: ResourceKind,
     pub contents: Vec<u8>,
     /// The seed of [`word_pattern`](crate::guard::word_pattern) that wrote the contents.
     pub seed: Option<u32>,

@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock, OnceLock};
 
-use cuguard::{Context, Level};
+use cuguard::{Context, TrackingLevel};
 
 use crate::mismatch::{Check, ensure_eq};
 use crate::mode::Mode;
@@ -17,7 +17,7 @@ use crate::world::{World, level};
 
 /// The context that reads free memory. It is never closed.
 static OBSERVER: LazyLock<Context> = LazyLock::new(|| {
-    let builder = Context::builder().dedicated().level(Level::Counts);
+    let builder = Context::builder().dedicated().level(TrackingLevel::Counts);
     builder.build().expect("a context that reads free memory")
 });
 
@@ -106,7 +106,7 @@ pub fn free_bytes() -> u64 {
 fn begin(program: &Program, mode: Mode, before: &Before) -> Check<Box<World>> {
     let mut world = Box::new(World::new(mode, Arc::clone(&before.counters))?);
     let (own, level) = (program.begin & 1 != 0, level(program.begin >> 1, mode));
-    if !world.take_spare(own && level == Level::Sites) {
+    if !world.take_spare(own && level == TrackingLevel::Sites) {
         world.open(own, level, true)?;
     }
     world.make(Make {
@@ -117,7 +117,7 @@ fn begin(program: &Program, mode: Mode, before: &Before) -> Check<Box<World>> {
         label: 0,
     })?;
     if mode == Mode::Thorough && program.begin & 0x80 != 0 {
-        world.open(!own, Level::Sites, true)?;
+        world.open(!own, TrackingLevel::Sites, true)?;
         world.make(Make {
             what: ResourceType::Pinned,
             place: 1,

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use bytemuck::Pod;
 use cuguard::scope::{Bindable, BindableMut};
-use cuguard::{Context, DeviceBuffer, Error, Event, Kind, Result, Scope, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Event, ResourceKind, Result, Scope, Stream};
 use cust::memory::DeviceCopy;
 
 use crate::guard::{Guard, words};
@@ -455,7 +455,7 @@ impl World {
             let bytes = ((plan.len - plan.mid) * size) as u64;
             if bytes != 0 {
                 let registry = &mut self.slots[slot].registry;
-                let keys = scratch.iter().map(|at| (Kind::StreamOrdered, *at));
+                let keys = scratch.iter().map(|at| (ResourceKind::StreamOrdered, *at));
                 // The address of escaped memory that was freed outside of the crate may be used again.
                 for key in keys.clone() {
                     let record = Record {
@@ -470,10 +470,10 @@ impl World {
         if open && launches != 0 {
             self.outcome.graphs += 1;
             let registry = &mut self.slots[slot].registry;
-            registry.pass(Kind::Stream, 1, 0);
-            registry.pass(Kind::Graph, 1, 0);
+            registry.pass(ResourceKind::Stream, 1, 0);
+            registry.pass(ResourceKind::Graph, 1, 0);
             let executables = u64::from(right && plan.is_captured());
-            registry.pass(Kind::GraphExec, executables, 0);
+            registry.pass(ResourceKind::GraphExec, executables, 0);
         }
         let refusal = plan.fails_at().and_then(|at| plan.host_refusals[at]);
         let should_unwind = right && open && refusal.is_none() && matches!(end, End::Panic(_));

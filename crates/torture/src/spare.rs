@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use cuguard::Level;
+use cuguard::TrackingLevel;
 
 use crate::mode::Mode;
 use crate::model::DriverContext;
@@ -46,7 +46,7 @@ impl World {
         let (registry, context) = (&slot.registry, slot.context.as_ref());
         let clean = slot.driver_context != DriverContext::Primary
             && context.is_some_and(|context| registry.check_figures(context).is_ok())
-            && registry.level == Level::Sites
+            && registry.level == TrackingLevel::Sites
             && registry.records.is_empty()
             && registry.unrecorded.is_empty()
             && self.resources.iter().all(|resource| resource.slot != 0);

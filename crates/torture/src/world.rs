@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cuguard::driver::DriverKind;
 use cuguard::report::ReportSettings;
-use cuguard::{Context, Kind, Level};
+use cuguard::{Context, ResourceKind, TrackingLevel};
 
 use crate::guard::Guard;
 use crate::mismatch::{Check, Expected, Stop, ensure, ensure_eq, expect};
@@ -40,8 +40,8 @@ pub struct Raw {
 }
 
 /// Streams and pools live as long as their guard and the memory allocated from them.
-pub fn is_shared(kind: Kind) -> bool {
-    matches!(kind, Kind::Stream | Kind::MemoryPool)
+pub fn is_shared(kind: ResourceKind) -> bool {
+    matches!(kind, ResourceKind::Stream | ResourceKind::MemoryPool)
 }
 
 /// A stream or a pool of the driver.
@@ -67,11 +67,11 @@ pub struct World {
     last_id: u64,
 }
 
-pub fn level(byte: u8, mode: Mode) -> Level {
+pub fn level(byte: u8, mode: Mode) -> TrackingLevel {
     match byte % 8 {
-        0 => Level::Counts,
-        1 if mode == Mode::Thorough => Level::Stacks,
-        _ => Level::Sites,
+        0 => TrackingLevel::Counts,
+        1 if mode == Mode::Thorough => TrackingLevel::Stacks,
+        _ => TrackingLevel::Sites,
     }
 }
 
@@ -127,11 +127,11 @@ impl World {
     }
 
     pub fn pick_stream(&self, number: u8) -> Check<usize> {
-        self.pick(number, |resource| resource.kind == Kind::Stream)
+        self.pick(number, |resource| resource.kind == ResourceKind::Stream)
     }
 
     /// The index of a stream or a pool of an open context.
-    pub fn pick_open(&self, number: u8, kind: Kind) -> Check<usize> {
+    pub fn pick_open(&self, number: u8, kind: ResourceKind) -> Check<usize> {
         self.pick(number, |one| one.kind == kind && self.is_open(one.slot))
     }
 
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    pub fn open(&mut self, own: bool, level: Level, free_leaks: bool) -> Check {
+    pub fn open(&mut self, own: bool, level: TrackingLevel, free_leaks: bool) -> Check {
         let report = (self.mode == Mode::Thorough).then(report::File::new);
         let settings = match &report {
             Some(file) => file.settings()?,

@@ -118,7 +118,7 @@ impl World {
             else {
                 return Ok(());
             };
-            match DeviceBuffer::from_slice_on(stream, &contents) {
+            match DeviceBuffer::from_slice(stream, &contents) {
                 Err(Error::ContextClosed { .. }) if self.is_closed(*slot) => return Ok(()),
                 made => (made?, *slot),
             }

@@ -2,14 +2,14 @@
 //! crashed a real driver there: `cuMemAllocFromPoolAsync` on a new pool, after a pool was destroyed with
 //! a block still in use and the block freed on the same stream.
 
-use cuguard::{Context, DeviceBuffer, MemoryPool, Result, Stream};
+use cuguard::{Context, DeviceBuffer, DriverPool, Result, Stream};
 
 /// `settle`: the stream is synchronized after each free.
 fn pools_come_and_go(context: &Context, settle: bool) -> Result<()> {
     let stream = Stream::new(context)?;
     for _ in 0..20 {
-        let pool = MemoryPool::new(context)?;
-        let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 172)?;
+        let pool = DriverPool::new(context)?;
+        let buffer = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 172)?;
         drop(pool);
         assert_eq!(buffer.to_vec()?, [0; 172]);
         drop(buffer);
@@ -18,7 +18,7 @@ fn pools_come_and_go(context: &Context, settle: bool) -> Result<()> {
         }
         // As in that program: device memory, and memory of the default pool.
         drop(DeviceBuffer::<u8>::zeroed(context, 3298)?);
-        drop(DeviceBuffer::<u8>::zeroed_on(&stream, 3298)?);
+        drop(DeviceBuffer::<u8>::zeroed(&stream, 3298)?);
     }
     Ok(())
 }

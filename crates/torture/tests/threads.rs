@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cuguard::driver::{self, DriverKind};
-use cuguard::{Context, DeviceBuffer, Kind, Result};
+use cuguard::{Context, DeviceBuffer, ResourceKind, Result};
 
 /// More than there are per-thread counters in the registry: some threads share one.
 const THREADS: u64 = 64;
@@ -59,7 +59,7 @@ fn no_record_is_lost_when_addresses_are_used_again_at_once() -> Result<()> {
                         // All others wait: the figures are of one moment.
                         let live = held.swap(0, Ordering::SeqCst);
                         let listed = context.snapshot().leaked();
-                        let totals = context.totals(Kind::Device);
+                        let totals = context.totals(ResourceKind::Device);
                         let same = context.live_count() == live
                             && (listed.count, listed.bytes) == (live, live * BYTES as u64)
                             && totals.allocated == made.load(Ordering::Relaxed);
@@ -75,7 +75,7 @@ fn no_record_is_lost_when_addresses_are_used_again_at_once() -> Result<()> {
             });
         }
     });
-    let totals = context.totals(Kind::Device);
+    let totals = context.totals(ResourceKind::Device);
     assert_eq!(
         totals.allocated,
         made.into_inner(),

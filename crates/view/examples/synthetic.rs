@@ -11,7 +11,7 @@ use std::error::Error;
 use std::sync::OnceLock;
 
 use cuguard_recording::{
-    Definitions, Event, Kind, Options, StackDefinition, What, note_exit, record, start,
+    Definitions, Event, Options, RecordedKind, StackDefinition, What, note_exit, record, start,
 };
 use cuguard_sync::clock::nanoseconds;
 
@@ -21,8 +21,8 @@ const FRAMES: usize = 8;
 struct Synthetic;
 
 impl Definitions for Synthetic {
-    fn kinds(&self) -> Vec<Kind> {
-        vec![Kind {
+    fn kinds(&self) -> Vec<RecordedKind> {
+        vec![RecordedKind {
             name: "device".to_owned(),
             on_device: true,
             is_memory: true,

@@ -20,7 +20,7 @@ pub enum By {
     /// The call site: the whole stack trace.
     #[default]
     Stack,
-    /// The innermost function of the program that is no [allocation helper](crate::Run::naming_frames).
+    /// The innermost function of the program that is not an [allocation helper](crate::Run::naming_frames).
     Function,
     /// The library of the innermost function outside of the driver and the CUDA runtime.
     Library,

@@ -23,7 +23,7 @@ pub enum ViewError {
         /// What it is, or why it is refused.
         why: String,
     },
-    /// A word that is no moment.
+    /// A word that is not a moment.
     #[error("{word:?} is no moment; accepted are {MOMENTS}")]
     At {
         /// The word.

@@ -7,7 +7,7 @@ use cuguard_recording::{Diagnosis, End, Event, Found, Recording, What};
 use crate::alive::{Alive, Key};
 use crate::call_sites::{CallSites, MOST_BYTES};
 use crate::resolver::Resolver;
-use crate::run::{Allocation, FOREVER, Fate, Kind, Mark, MarkKind, Origin, Run};
+use crate::run::{Allocation, FOREVER, Fate, Mark, MarkKind, Origin, RecordedKind, Run};
 
 /// Kinds that belong to the device or to the process and outlive the context that they were created in.
 const OUTLIVE_CONTEXTS: [&str; 9] = [
@@ -34,10 +34,10 @@ impl Run {
     /// - A free that failed, after which the resource is live again, is recorded as a new allocation, and shown so.
     ///
     /// ```
-    /// use cuguard_recording::{Event, Kind, Recording, Stack, What};
+    /// use cuguard_recording::{Event, RecordedKind, Recording, Stack, What};
     /// use cuguard_view::{FOREVER, Offsets, Run};
     ///
-    /// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+    /// let device = RecordedKind { name: "device".to_owned(), on_device: true, is_memory: true };
     /// let allocated = What::Allocated { kind: 0, address: 0x7000, bytes: 512, stack: 0, stream: 0, context: 1, label: 0 };
     /// let recording = Recording {
     ///     kinds: vec![device],
@@ -76,7 +76,7 @@ impl Run {
             exit_begins: recording.exit_begins,
             work: recording.work,
             exited,
-            kinds: recording.kinds.into_iter().map(kind).collect(),
+            kinds: recording.kinds,
             sites: found.sites,
             names: recording.names,
             problems: recording.problems,
@@ -118,14 +118,6 @@ impl Allocation {
     }
 }
 
-fn kind(kind: cuguard_recording::Kind) -> Kind {
-    Kind {
-        name: kind.name,
-        on_device: kind.on_device,
-        is_memory: kind.is_memory,
-    }
-}
-
 fn count(count: u64, one: &str, many: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { many })
 }
@@ -150,7 +142,7 @@ struct Pairing {
 
 impl Pairing {
     fn new(run: Run, numbers: Vec<u32>) -> Self {
-        let outlives = |kind: &Kind| OUTLIVE_CONTEXTS.contains(&kind.name.as_str());
+        let outlives = |kind: &RecordedKind| OUTLIVE_CONTEXTS.contains(&kind.name.as_str());
         Self {
             outlives: run.kinds.iter().map(outlives).collect(),
             run,
@@ -327,9 +319,9 @@ impl Pairing {
     fn kind(&mut self, kind: u8) -> u8 {
         while self.run.kinds.len() <= usize::from(kind) {
             let name = format!("unknown_{}", self.run.kinds.len());
-            self.run.kinds.push(Kind {
+            self.run.kinds.push(RecordedKind {
                 name,
-                ..Kind::default()
+                ..RecordedKind::default()
             });
             self.outlives.push(false);
             self.unknown_references += 1;

@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use crate::amount::Amount;
 use crate::by::By;
 use crate::keys::Keys;
 use crate::look::Frames;
 use crate::moment::Moment;
 use crate::run::Frame;
+use cuguard_registry::Amount;
 
 /// A group of what was alive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Group {
     /// Its name, as the program has it: with any characters. Of a call site the innermost function of the program
-    /// that is no [allocation helper](crate::Run::naming_frames).
+    /// that is not an [allocation helper](crate::Run::naming_frames).
     pub name: String,
     /// All of it. Bytes are those of memory.
     pub amount: Amount,
@@ -72,9 +72,9 @@ struct Parts {
 /// where `frames` of them are equal.
 ///
 /// ```
-/// use cuguard_view::{Allocation, At, By, FOREVER, Frames, Kind, Run, group, moment};
+/// use cuguard_view::{Allocation, At, By, FOREVER, Frames, RecordedKind, Run, group, moment};
 ///
-/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let device = RecordedKind { name: "device".to_owned(), on_device: true, is_memory: true };
 /// let block = Allocation { end: FOREVER, bytes: 512, ..Allocation::default() };
 /// let run = Run { kinds: vec![device], allocations: vec![block; 2], ..Run::default() };
 /// let groups = group(&moment(&run, At::Exit)?, By::Kind, Frames::Program);

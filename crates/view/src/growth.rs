@@ -51,9 +51,9 @@ struct Series {
 /// The call sites that grow, those that grew most first. A leak report does not have what was freed, and so none.
 ///
 /// ```
-/// use cuguard_view::{Allocation, FOREVER, Kind, Run, growing_sites};
+/// use cuguard_view::{Allocation, FOREVER, RecordedKind, Run, growing_sites};
 ///
-/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let device = RecordedKind { name: "device".to_owned(), on_device: true, is_memory: true };
 /// let block = |start, end, site| Allocation { start, end, site, bytes: 100, ..Allocation::default() };
 /// // Each round keeps a block, and frees another.
 /// let rounds = (0..20).flat_map(|round| [block(round * 10, FOREVER, 0), block(round * 10 + 1, round * 10 + 2, 1)]);

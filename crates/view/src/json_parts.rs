@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::amount::Amount;
 use crate::look::Frames;
 use crate::run::{CallSite, Frame, Run};
+use cuguard_registry::Amount;
 
 /// The version of the document; it changes when a member is removed or changes its meaning.
 pub(crate) const VERSION: u32 = 1;

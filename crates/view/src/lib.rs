@@ -11,7 +11,6 @@
 #![forbid(unsafe_code)]
 
 mod alive;
-mod amount;
 mod by;
 mod call_sites;
 mod diff;
@@ -39,8 +38,8 @@ mod symbols;
 mod timeline;
 mod words;
 
-pub use amount::Amount;
 pub use by::By;
+pub use cuguard_registry::Amount;
 pub use diff::{Change, Diff, Match, diff};
 pub use error::ViewError;
 pub use group::{Group, group};
@@ -52,7 +51,9 @@ pub use moment::{At, Moment, Peak, moment, peak};
 pub use output::{findings_line, flamegraph, folded, json, pprof, text, text_with_findings};
 pub use ranks::{Difference, Rank, Ranks};
 pub use resolver::{Offsets, Resolver};
-pub use run::{Allocation, CallSite, FOREVER, Fate, Frame, Kind, Mark, MarkKind, Origin, Run};
+pub use run::{
+    Allocation, CallSite, FOREVER, Fate, Frame, Mark, MarkKind, Origin, RecordedKind, Run,
+};
 pub use summary::Overview;
 pub use symbols::{SymbolOptions, Symbols, call_site, foreign_frame};
 pub use timeline::{Memory, Series, Timeline, timeline};

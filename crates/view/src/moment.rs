@@ -3,11 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::amount::Amount;
 use crate::error::ViewError;
 use crate::run::{Allocation, Mark, MarkKind, Run};
 use crate::sweep::Sweep;
 use crate::words;
+use cuguard_registry::Amount;
 
 /// A moment of a run.
 ///
@@ -129,7 +129,7 @@ impl<'r> Moment<'r> {
     /// What of it ended with its context, without a free. Nothing but at exit, and in a leak report.
     pub(crate) fn ended_unfreed(&self) -> Amount {
         let ended = self.allocations().filter(|one| one.end <= self.time);
-        ended.map(|one| self.run.amount(one)).collect()
+        ended.map(|one| self.run.amount(one)).sum()
     }
 
     /// The out-of-memory error that this is the moment of.
@@ -161,9 +161,9 @@ impl<'r> Moment<'r> {
 /// What was alive at a moment.
 ///
 /// ```
-/// use cuguard_view::{Allocation, At, FOREVER, Kind, Run, moment};
+/// use cuguard_view::{Allocation, At, FOREVER, RecordedKind, Run, moment};
 ///
-/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let device = RecordedKind { name: "device".to_owned(), on_device: true, is_memory: true };
 /// let block = Allocation { start: 10, end: 20, bytes: 512, ..Allocation::default() };
 /// let run = Run { kinds: vec![device], allocations: vec![block], end: 30, ..Run::default() };
 /// assert_eq!(moment(&run, At::Peak)?.device_bytes, 512);
@@ -283,8 +283,8 @@ pub struct Peak {
 /// The peak of device memory; of all memory in a run without device memory.
 ///
 /// ```
-/// # use cuguard_view::{Allocation, FOREVER, Kind, Run};
-/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// # use cuguard_view::{Allocation, FOREVER, RecordedKind, Run};
+/// let device = RecordedKind { name: "device".to_owned(), on_device: true, is_memory: true };
 /// let block = Allocation { start: 10, end: 20, bytes: 512, ..Allocation::default() };
 /// let run = Run { kinds: vec![device], allocations: vec![block], end: 30, ..Run::default() };
 /// assert_eq!(cuguard_view::peak(&run).time, 10);

@@ -6,7 +6,7 @@ use crate::look::Frames;
 use crate::run::{CallSite, Frame, Run};
 
 impl Run {
-    /// For each call site the index of the frame that it is named after: the innermost of the program that is no allocation helper.
+    /// For each call site the index of the frame that it is named after: the innermost of the program that is not an allocation helper.
     /// All call sites are looked at together, so that names are the same at every moment. `None` without frames.
     ///
     /// ```

@@ -7,13 +7,13 @@ use std::fmt::Write;
 use cuguard_report::ByteSize;
 use serde_json::{Value, json};
 
-use crate::amount::Amount;
 use crate::diff::{Identity, by_identity};
 use crate::json_parts::{clamped, identity, stack};
 use crate::look::Look;
 use crate::run::{Allocation, CallSite, Run};
 use crate::stack_text::{difference, stack as stack_text};
 use crate::summary::Overview;
+use cuguard_registry::Amount;
 use cuguard_report::phrase::printable;
 
 /// Runs side by side, the one that differs most from the median first.
@@ -59,11 +59,11 @@ impl<'r> Ranks<'r> {
     /// Compares runs, each at the moment of its overview.
     ///
     /// ```
-    /// use cuguard_view::{Allocation, At, FOREVER, Kind, Overview, Ranks, Run};
+    /// use cuguard_view::{Allocation, At, FOREVER, RecordedKind, Overview, Ranks, Run};
     ///
     /// let run = |rank, bytes| Run {
     ///     rank: Some(rank),
-    ///     kinds: vec![Kind { name: "device".to_owned(), on_device: true, is_memory: true }],
+    ///     kinds: vec![RecordedKind { name: "device".to_owned(), on_device: true, is_memory: true }],
     ///     allocations: vec![Allocation { end: FOREVER, bytes, ..Allocation::default() }],
     ///     ..Run::default()
     /// };

@@ -1,5 +1,7 @@
 //! One run of a program as plain data: all that is shown is computed from it.
 
+pub use cuguard_recording::RecordedKind;
+
 /// The end of an allocation that was not freed.
 pub const FOREVER: u64 = u64::MAX;
 
@@ -67,7 +69,7 @@ pub struct Run {
     /// Whether the process exited. Otherwise it was killed, or still runs.
     pub exited: bool,
     /// The kinds of resources.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<RecordedKind>,
     /// Call sites. The first is unknown.
     pub sites: Vec<CallSite>,
     /// Labels and names of threads. The first is empty.
@@ -112,17 +114,6 @@ impl Run {
         }
         caveats
     }
-}
-
-/// A kind of resource.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kind {
-    /// As in reports: `device`, `pinned`, `stream`.
-    pub name: String,
-    /// Whether it takes memory of a device.
-    pub on_device: bool,
-    /// Whether it is memory at all.
-    pub is_memory: bool,
 }
 
 /// A call site: the stack trace, resolved.

@@ -1,9 +1,9 @@
 //! The figures of a whole run.
 
-use crate::amount::Amount;
 use crate::error::ViewError;
 use crate::moment::{At, Moment, Peak, at_time, moment, peak};
 use crate::run::{Fate, MarkKind, Run};
+use cuguard_registry::Amount;
 
 /// A run with its figures, and one moment of it: what a report is made of.
 #[derive(Clone, Debug)]

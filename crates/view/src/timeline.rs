@@ -50,9 +50,9 @@ pub struct Series {
 /// Live bytes over time, in `buckets` equal parts of the run (at least 1), for the `most` largest groups.
 ///
 /// ```
-/// use cuguard_view::{Allocation, By, FOREVER, Kind, Memory, Run, timeline};
+/// use cuguard_view::{Allocation, By, FOREVER, RecordedKind, Memory, Run, timeline};
 ///
-/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let device = RecordedKind { name: "device".to_owned(), on_device: true, is_memory: true };
 /// let block = Allocation { start: 10, end: 25, bytes: 512, ..Allocation::default() };
 /// let run = Run { kinds: vec![device], allocations: vec![block], end: 39, ..Run::default() };
 /// let timeline = timeline(&run, 4, By::Kind, Memory::Device, 10);
@@ -217,6 +217,6 @@ fn fill(timeline: &mut Timeline, run: &Run, memory: Memory, of: impl Fn(&Allocat
             series.bytes[bucket] = *live;
         }
     }
-    // The sum of groups without memory is no group.
+    // The sum of groups without memory is not a group.
     timeline.series.retain(|series| series.groups > 0);
 }

@@ -1,8 +1,8 @@
 //! Differences of two runs: call sites of two builds are matched.
 
 use cuguard_view::{
-    Allocation, At, CallSite, FOREVER, Frame, Frames, Kind, Look, Match, Overview, Ranks, Run,
-    diff, moment,
+    Allocation, At, CallSite, FOREVER, Frame, Frames, Look, Match, Overview, Ranks, RecordedKind,
+    Run, diff, moment,
 };
 
 /// A call site: functions with lines, innermost first.
@@ -23,7 +23,7 @@ fn site(frames: &[(&str, u32)]) -> CallSite {
 /// A run with one allocation for each call site, of so many bytes.
 fn run(sites: &[(CallSite, u64)]) -> Run {
     let mut run = Run {
-        kinds: vec![Kind {
+        kinds: vec![RecordedKind {
             name: "device".to_owned(),
             on_device: true,
             is_memory: true,
@@ -175,7 +175,7 @@ fn text_and_json_have_the_largest_differences_in_either_direction() {
 /// The table and its reasons are of one memory: pinned memory does not explain a difference of device memory.
 #[test]
 fn ranks_explain_what_they_compare() {
-    let kind = |name: &str, on_device| Kind {
+    let kind = |name: &str, on_device| RecordedKind {
         name: name.to_owned(),
         on_device,
         is_memory: true,

@@ -1,8 +1,8 @@
 //! Which call sites of a run grow: whatever the length of the run, and of its rounds.
 
 use cuguard_view::{
-    Allocation, At, CallSite, FOREVER, Frame, Kind, Look, Overview, Run, growing_sites, json,
-    text_with_findings,
+    Allocation, At, CallSite, FOREVER, Frame, Look, Overview, RecordedKind, Run, growing_sites,
+    json, text_with_findings,
 };
 
 /// What one round does: allocates a temporary block, or one that stays, or frees the oldest temporary one.
@@ -31,7 +31,7 @@ fn site(line: u32) -> CallSite {
 /// So many rounds. What stays is of call site 1, what is freed of call site 2.
 fn rounds(rounds: u64, round: &[Step]) -> Run {
     let mut run = Run {
-        kinds: vec![Kind {
+        kinds: vec![RecordedKind {
             name: "device".to_owned(),
             on_device: true,
             is_memory: true,

@@ -1,8 +1,8 @@
 //! Text of the program with any characters: in text and folded stacks nothing that a terminal or a parser would obey.
 
 use cuguard_view::{
-    Allocation, At, By, CallSite, FOREVER, Frame, Frames, Kind, Look, Overview, Run, flamegraph,
-    folded, json, text,
+    Allocation, At, By, CallSite, FOREVER, Frame, Frames, Look, Overview, RecordedKind, Run,
+    flamegraph, folded, json, text,
 };
 
 const HOSTILE: &str = "a;b c\n\x1b[2J<script>alert(1)</script>\u{202e}\"";
@@ -19,7 +19,7 @@ fn run() -> Run {
         source: HOSTILE.to_owned(),
         command: HOSTILE.to_owned(),
         host: HOSTILE.to_owned(),
-        kinds: vec![Kind {
+        kinds: vec![RecordedKind {
             name: HOSTILE.to_owned(),
             on_device: true,
             is_memory: true,

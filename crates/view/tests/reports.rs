@@ -4,8 +4,8 @@ use std::panic::Location;
 use std::time::Duration;
 
 use cuguard_registry::{
-    ContextInfo, Entry, FailedFree, Fate, Group, Key, Kind, Level, Registry, Snapshot,
-    SnapshotReason,
+    ContextInfo, Entry, FailedFree, Fate, Group, Key, Registry, ResourceKind, Snapshot,
+    SnapshotReason, TrackingLevel,
 };
 use cuguard_report::audit::{Process, render};
 use cuguard_report::{Report, ReportSettings};
@@ -29,7 +29,7 @@ fn problem_of(text: &str) -> String {
 }
 
 #[track_caller]
-fn insert(registry: &Registry, kind: Kind, address: u64, bytes: u64, stream: u64) {
+fn insert(registry: &Registry, kind: ResourceKind, address: u64, bytes: u64, stream: u64) {
     let entry = Entry {
         bytes,
         type_name: "f32",
@@ -56,17 +56,17 @@ fn bytes_of(run: &Run, kind: &str) -> u64 {
 
 #[test]
 fn a_report_of_the_crate() {
-    let registry = Registry::new(Level::Stacks, 32);
+    let registry = Registry::new(TrackingLevel::Stacks, 32);
     for address in 1..=40 {
-        insert(&registry, Kind::Device, address * 0x1000, 100, 0);
+        insert(&registry, ResourceKind::Device, address * 0x1000, 100, 0);
     }
-    insert(&registry, Kind::StreamOrdered, 0x90000, 64, 0x77);
-    insert(&registry, Kind::Stream, 0x77, 0, 0);
-    insert(&registry, Kind::Pinned, 0xa0000, 8, 0);
-    registry.label(Key::new(Kind::Pinned, 0xa0000), "staging");
-    registry.escape(Key::new(Kind::Device, 0x1000), 100);
-    let failed = registry.remove(Key::new(Kind::Device, 0x2000), 100);
-    let key = Key::new(Kind::Device, 0x2000);
+    insert(&registry, ResourceKind::StreamOrdered, 0x90000, 64, 0x77);
+    insert(&registry, ResourceKind::Stream, 0x77, 0, 0);
+    insert(&registry, ResourceKind::Pinned, 0xa0000, 8, 0);
+    registry.label(Key::new(ResourceKind::Pinned, 0xa0000), "staging");
+    registry.escape(Key::new(ResourceKind::Device, 0x1000), 100);
+    let failed = registry.remove(Key::new(ResourceKind::Device, 0x2000), 100);
+    let key = Key::new(ResourceKind::Device, 0x2000);
     registry.file_failed_free(FailedFree::new(key, 100, failed, "cuMemFree", 1, ""));
     let run = one(&registry.snapshot(info(3)).to_json());
 
@@ -97,15 +97,15 @@ fn a_report_of_the_crate() {
 /// At level `sites` there is a line and no stack trace; at level `counts` there is neither.
 #[test]
 fn reports_with_less_recorded() {
-    let registry = Registry::new(Level::Sites, 32);
-    insert(&registry, Kind::Device, 1, 100, 0);
+    let registry = Registry::new(TrackingLevel::Sites, 32);
+    insert(&registry, ResourceKind::Device, 1, 100, 0);
     let line = line!() - 1;
     let run = one(&registry.snapshot(info(1)).to_json());
     let frame = &run.sites[run.allocations[0].site as usize].frames[0];
     assert_eq!(frame.line, line);
     assert!(frame.in_app && frame.file.ends_with("tests/reports.rs"));
-    let registry = Registry::new(Level::Counts, 32);
-    insert(&registry, Kind::Device, 1, 100, 0);
+    let registry = Registry::new(TrackingLevel::Counts, 32);
+    insert(&registry, ResourceKind::Device, 1, 100, 0);
     let run = one(&registry.snapshot(info(1)).to_json());
     assert_eq!(
         (run.allocations[0].bytes, run.allocations[0].site),
@@ -118,7 +118,7 @@ fn reports_with_less_recorded() {
 fn several_contexts_of_a_process() {
     let report = |context, bytes, reason| {
         let mut snapshot = Snapshot {
-            live: vec![Group::new(Kind::Device, "f32", 1, bytes)],
+            live: vec![Group::new(ResourceKind::Device, "f32", 1, bytes)],
             info: info(context),
             ..Snapshot::default()
         };
@@ -139,7 +139,7 @@ fn several_contexts_of_a_process() {
 
 fn process(pid: u32, command: &str) -> Process {
     let group = |fate, count, bytes| {
-        let mut group = Group::new(Kind::Device, "", count, bytes);
+        let mut group = Group::new(ResourceKind::Device, "", count, bytes);
         (group.fate, group.threads) = (fate, vec!["main", "worker"]);
         group.oldest = Duration::from_secs(4);
         group.youngest = Duration::from_secs(2);
@@ -214,8 +214,8 @@ fn what_ended_with_its_context_was_not_freed() {
     };
     let destroyed = Fate::DestroyedWithContext;
     let (leaked, text) = shown(vec![
-        ended(destroyed, Kind::Device, 12 << 20),
-        ended(destroyed, Kind::Event, 0),
+        ended(destroyed, ResourceKind::Device, 12 << 20),
+        ended(destroyed, ResourceKind::Event, 0),
     ]);
     assert_eq!((leaked.count, leaked.bytes), (2, 12 << 20));
     let what = "12 MiB in 1 allocation and 1 event not freed before their context ended\n";
@@ -226,7 +226,7 @@ fn what_ended_with_its_context_was_not_freed() {
     let moment = "\nnot freed in the leak report, after 10.00 s: 12 MiB in 1 allocation of device memory and 1 event\n";
     assert!(text.contains(moment), "{text}");
     // Freed by the program, though late.
-    let late = ended(Fate::FreedLate, Kind::Device, 100);
+    let late = ended(Fate::FreedLate, ResourceKind::Device, 100);
     for groups in [vec![late], vec![]] {
         let (leaked, text) = shown(groups);
         assert_eq!(leaked.count, 0);
@@ -243,7 +243,7 @@ fn what_a_program_prints_beside_its_report_is_skipped() {
     assert_eq!(run.allocations.len(), 13);
     assert_eq!(
         run.problems,
-        ["line 1 is skipped: it is no JSON object, and 1 more"]
+        ["line 1 is skipped: it is not a JSON object, and 1 more"]
     );
     let cut_off = &report[..report.len() / 2];
     let run = one(&format!("{report}{cut_off}"));
@@ -253,12 +253,19 @@ fn what_a_program_prints_beside_its_report_is_skipped() {
 #[test]
 fn what_a_report_leaves_out_is_said() {
     let mut snapshot = Snapshot {
-        live: vec![Group::new(Kind::Device, "f32", 2_000_000, 8_000_001)],
+        live: vec![Group::new(
+            ResourceKind::Device,
+            "f32",
+            2_000_000,
+            8_000_001,
+        )],
         info: info(1),
         sample: 100,
         ..Snapshot::default()
     };
-    snapshot.live.push(Group::new(Kind::Pinned, "f32", 1, 1));
+    snapshot
+        .live
+        .push(Group::new(ResourceKind::Pinned, "f32", 1, 1));
     let run = one(&snapshot.to_json());
     assert_eq!(bytes_of(&run, "device"), 8_000_001);
     assert_eq!(run.allocations.len(), 100_001);
@@ -338,9 +345,9 @@ fn a_file_has_one_budget_of_resources() {
 fn foreign_files_are_refused_with_a_reason() {
     assert_eq!(read_reports(b" \n", "x"), Err(NoReport::Empty));
     for (text, expected) in [
-        ("hello", "line 1 is no JSON object"),
-        ("[1, 2]", "line 1 is no JSON object"),
-        ("\u{0}\u{1}", "line 1 is no JSON object"),
+        ("hello", "line 1 is not a JSON object"),
+        ("[1, 2]", "line 1 is not a JSON object"),
+        ("\u{0}\u{1}", "line 1 is not a JSON object"),
         ("{\"leaks\": []}", "no member \"tool\""),
         (
             "{\"tool\": \"cuguard doctor\"}",

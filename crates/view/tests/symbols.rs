@@ -333,7 +333,7 @@ fn names_of_rust_are_demangled() {
     assert!(outermost.in_app && outermost.file.ends_with("program.rs"));
 }
 
-/// A file that is no program, where one is expected.
+/// A file that is not a program, where one is expected.
 #[test]
 fn broken_files_are_named() {
     let folder = Folder::new("broken");
@@ -357,7 +357,7 @@ fn broken_files_are_named() {
     let (frames, problems) = resolve(&recording, std::slice::from_ref(&folder.0));
     assert_eq!(frames[0].function, "app+0x17ff");
     assert!(
-        problems[0].contains("no program or library"),
+        problems[0].contains("not a program or library"),
         "{problems:?}"
     );
 }

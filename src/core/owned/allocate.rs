@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::CUresult;
-use cuguard_registry::{Entry, Key, Kind};
+use cuguard_registry::{Entry, Key, ResourceKind};
 
 use crate::core::owned::ownership::{Home, NewBlock, OwnedResource, Owner, StreamState};
 use crate::core::pools::virtual_pool::{self, VirtualPool};
@@ -19,7 +19,7 @@ use crate::core::shared::request::{Failed, Request};
 pub(crate) fn allocate(
     state: &ContextState,
     request: &Request,
-    kind: Kind,
+    kind: ResourceKind,
     type_name: &'static str,
     owner: impl FnOnce() -> Owner,
     call: impl FnOnce() -> result::Result<u64>,
@@ -56,7 +56,7 @@ pub(crate) fn allocate_of_driver_size(
     owner: Owner,
     call: impl FnOnce() -> result::Result<(u64, u64)>,
 ) -> Result<OwnedResource, Failed> {
-    let (kind, estimate) = (Kind::Device, request.bytes as u64);
+    let (kind, estimate) = (ResourceKind::Device, request.bytes as u64);
     state.budget.reserve(kind, estimate)?;
     let (address, bytes) = match call() {
         Ok(allocated) => allocated,
@@ -104,7 +104,7 @@ pub(crate) fn allocate_cached(
         type_name,
         stream: stream.handle().0 as u64,
     };
-    let key = Key::new(Kind::Pooled, address);
+    let key = Key::new(ResourceKind::Pooled, address);
     state.registry.insert_at(site, key, entry);
     Some(NewBlock { home, address })
 }
@@ -118,7 +118,7 @@ pub(crate) fn allocate_in_pool(
     type_name: &'static str,
 ) -> Result<OwnedResource, Failed> {
     let (state, bytes) = (stream.state(), request.bytes as u64);
-    let kind = Kind::Pooled;
+    let kind = ResourceKind::Pooled;
     if bytes == 0 {
         return Ok(OwnedResource::nothing(Owner::from(stream), kind));
     }
@@ -148,7 +148,7 @@ pub(crate) fn allocate_in_pool(
 fn failed(
     state: &ContextState,
     operation: &'static str,
-    kind: Kind,
+    kind: ResourceKind,
     bytes: u64,
     error: CallError,
 ) -> Failed {

@@ -19,7 +19,7 @@ use crate::core::release::free;
 use crate::core::shared::context_state::ContextState;
 use crate::core::shared::unregistered::HostMemory;
 use crate::error::{Error, Result};
-use cuguard_registry::{Entry, Key, Kind, Record};
+use cuguard_registry::{Entry, Key, Record, ResourceKind};
 use cuguard_sync::process;
 
 impl OwnedResource {
@@ -71,7 +71,7 @@ impl OwnedResource {
     pub(crate) fn of_block(NewBlock { home, address }: NewBlock, bytes: u64) -> Self {
         Self {
             owner: ManuallyDrop::new(Owner::Pooled(home)),
-            key: Key::new(Kind::Pooled, address),
+            key: Key::new(ResourceKind::Pooled, address),
             bytes,
             flags: AtomicU64::new(flags::OWNED),
         }
@@ -79,7 +79,7 @@ impl OwnedResource {
 
     /// Owns nothing: for empty buffers and zero-sized types. It keeps the context open, but neither the stream nor the pool of
     /// the buffer: it has no record, and they would seem to leak.
-    pub(crate) fn nothing(owner: Owner, kind: Kind) -> Self {
+    pub(crate) fn nothing(owner: Owner, kind: ResourceKind) -> Self {
         let owner = match owner.home() {
             Some(home) => home.owned.owner().clone(),
             None => owner,
@@ -213,7 +213,7 @@ impl OwnedResource {
     fn try_free_now(&mut self) -> bool {
         let (state, home) = self.owner.parts();
         let inside = match (self.key.kind, home) {
-            (Kind::StreamOrdered, Some(home)) if !home.is_default() => state.try_enter(),
+            (ResourceKind::StreamOrdered, Some(home)) if !home.is_default() => state.try_enter(),
             _ => state.try_enter_current(),
         };
         let Some(inside) = inside else {
@@ -265,7 +265,7 @@ impl OwnedResource {
             return false;
         };
         *self.flags.get_mut() = flags::DONE;
-        let key = self.key.known_to_be(Kind::Pooled);
+        let key = self.key.known_to_be(ResourceKind::Pooled);
         state.registry.erase(key, self.bytes);
         home.free(key.address, self.bytes);
         if state.budget.is_limited() {
@@ -320,7 +320,7 @@ impl OwnedResource {
         );
         let mut freed = Err(error);
         if dead
-            && self.key.kind == Kind::StreamOrdered
+            && self.key.kind == ResourceKind::StreamOrdered
             && let Ok(_entered) = self.state().enter("drop")
         {
             // SAFETY: as in `try_free_now`, where nothing was freed.
@@ -361,7 +361,8 @@ impl OwnedResource {
             }
         };
         // A block of a pool is freed without a driver call, and so ends the guard of a pool.
-        let needs_driver = shared || !matches!(self.key.kind, Kind::Pooled | Kind::Pool);
+        let needs_driver =
+            shared || !matches!(self.key.kind, ResourceKind::Pooled | ResourceKind::Pool);
         if let Err(error) = current
             && error.code == CUresult::NOT_PERMITTED
             && needs_driver
@@ -373,10 +374,15 @@ impl OwnedResource {
         let record = state.registry.remove(self.key, self.bytes);
         // Device memory can be freed whatever context is current, but for a default stream.
         let needs_context = shared
-            || self.key.kind != Kind::Pooled && self.home().is_some_and(|home| home.is_default())
+            || self.key.kind != ResourceKind::Pooled
+                && self.home().is_some_and(|home| home.is_default())
             || !matches!(
                 self.key.kind,
-                Kind::Device | Kind::StreamOrdered | Kind::Pooled | Kind::Managed | Kind::Pool
+                ResourceKind::Device
+                    | ResourceKind::StreamOrdered
+                    | ResourceKind::Pooled
+                    | ResourceKind::Managed
+                    | ResourceKind::Pool
             );
         let ready = match self.home() {
             _ if needs_context && current.is_err() => current,
@@ -431,7 +437,7 @@ impl OwnedResource {
         }
         // A pool waits for no frees.
         if let Some(home) = home
-            && self.key.kind != Kind::Pooled
+            && self.key.kind != ResourceKind::Pooled
         {
             home.progress().add(self.bytes);
         }
@@ -441,7 +447,7 @@ impl OwnedResource {
 impl Drop for OwnedResource {
     #[inline]
     fn drop(&mut self) {
-        if self.key.kind == Kind::Pooled {
+        if self.key.kind == ResourceKind::Pooled {
             // SAFETY: nothing of this is used any more.
             return unsafe { self.drop_block() };
         }

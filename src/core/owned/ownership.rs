@@ -30,7 +30,7 @@ pub(crate) struct OwnedResource {
     pub(in crate::core) owner: ManuallyDrop<Owner>,
     pub(in crate::core) key: Key,
     pub(in crate::core) bytes: u64,
-    /// A `u64`, so that the struct has no padding (see `Kind` for why).
+    /// A `u64`, so that the struct has no padding (see `ResourceKind` for why).
     pub(in crate::core) flags: AtomicU64,
 }
 

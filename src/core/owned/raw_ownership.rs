@@ -4,7 +4,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use cuguard_registry::{Entry, Key, Kind};
+use cuguard_registry::{Entry, Key, ResourceKind};
 use cuguard_sync::process;
 
 use crate::core::owned::escaped_pools;
@@ -51,7 +51,7 @@ impl OwnedResource {
     fn from_pool(home: Arc<Home>, address: u64, mut entry: Entry) -> Self {
         entry.stream = home.stream().handle().0 as u64;
         home.pool().set_pinned(address, false);
-        let key = Key::new(Kind::Pooled, address);
+        let key = Key::new(ResourceKind::Pooled, address);
         let Some(key) = home.state().registry.recapture(key) else {
             return Self::new(Owner::Pooled(home), key, entry);
         };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cuguard_driver::result::{self, context, event, stream};
 use cuguard_driver::sys::{CUevent, CUresult, CUstream, flags};
-use cuguard_registry::{Key, Kind};
+use cuguard_registry::{Key, ResourceKind};
 
 use crate::core::owned::ownership::{OwnedResource, StreamState};
 use crate::core::owned::stream_homes::Homes;
@@ -97,7 +97,7 @@ impl StreamState {
 
     /// The legacy default stream of the same context.
     pub(crate) fn default_of_context(&self) -> Arc<Self> {
-        let key = Key::new(Kind::Stream, CUstream::LEGACY.0 as u64);
+        let key = Key::new(ResourceKind::Stream, CUstream::LEGACY.0 as u64);
         let listed = ListedHandle::new(self.state(), |state| &state.streams, key);
         let owned = OwnedResource::borrowed(self.owned.owner().clone(), key);
         let stream = Arc::new(Self::new(listed, owned));

@@ -1,13 +1,13 @@
 //! The stream on which a compaction copies.
 //!
-//! Not a default stream: its work waits for that of blocking streams, such as a host function, which perhaps waits until the
-//! compaction is over.
+//! A stream of its own, if one can be created: work on the default stream waits for that of blocking streams, such as a host
+//! function, which perhaps waits until the compaction is over.
 
 use std::sync::Mutex;
 
 use cuguard_driver::result::{self, stream};
 use cuguard_driver::sys::{CUstream, flags};
-use cuguard_registry::{Key, Kind};
+use cuguard_registry::{Key, ResourceKind};
 
 use crate::core::release::free;
 use crate::core::shared::context_state::ContextState;
@@ -35,7 +35,7 @@ impl CopyStream {
         unsafe { stream::synchronize(used)? };
         *stream = None;
         if used != CUstream::LEGACY {
-            let key = Key::new(Kind::Stream, used.0 as u64);
+            let key = Key::new(ResourceKind::Stream, used.0 as u64);
             // SAFETY: `get` created it, and nothing has its handle any more.
             let destroyed = unsafe { free::free(key, CUstream::NULL) };
             if let Err(error) = destroyed {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use cuguard_driver::result::{self, CallError};
 use cuguard_driver::sys::CUresult;
 use cuguard_pool::{Pool, PoolError, Stats};
-use cuguard_registry::{Key, Kind, PAGE, PoolUsage};
+use cuguard_registry::{Key, PAGE, PoolUsage, ResourceKind};
 use cuguard_sync::process;
 
 use crate::core::pools::driver::{PoolDriver, note_if_broken};
@@ -70,7 +70,7 @@ fn destroy(state: &ContextState, pool: &Pool<PoolDriver>) -> result::Result {
 fn record_lost(state: &ContextState, pool: &Pool<PoolDriver>, error: CallError) {
     let held = pool.stats().held;
     if held != 0 {
-        let key = Key::new(Kind::Physical, 0);
+        let key = Key::new(ResourceKind::Physical, 0);
         state.record_failed_free(key, held, None, error);
     }
 }

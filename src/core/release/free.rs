@@ -5,7 +5,7 @@ use cuguard_driver::sys::{
     CUdeviceptr, CUevent, CUgraph, CUgraphExec, CUlinkState, CUmemoryPool, CUmodule, CUresult,
     CUstream, stream_capture_mode,
 };
-use cuguard_registry::{Key, Kind};
+use cuguard_registry::{Key, ResourceKind};
 
 use crate::core::release::peer_table;
 
@@ -56,32 +56,34 @@ unsafe fn free_once(key: Key, stream: CUstream) -> Result {
     // SAFETY: as the caller ensures.
     unsafe {
         match key.kind {
-            Kind::StreamOrdered => memory::free_async(address, stream),
-            Kind::Device | Kind::Managed => memory::free(address),
+            ResourceKind::StreamOrdered => memory::free_async(address, stream),
+            ResourceKind::Device | ResourceKind::Managed => memory::free(address),
             // Pinned memory is registered too: `HostMemory` frees it afterwards. Registered memory belongs to the program.
-            Kind::Pinned | Kind::Registered => {
+            ResourceKind::Pinned | ResourceKind::Registered => {
                 memory::host_unregister(std::ptr::with_exposed_provenance_mut(handle))
             }
-            Kind::WriteCombined => memory::free_host(std::ptr::with_exposed_provenance_mut(handle)),
-            Kind::Stream => stream::destroy(CUstream(handle)),
-            Kind::Event => event::destroy(CUevent(handle)),
-            Kind::Module => module::unload(CUmodule(handle)),
-            Kind::MemoryPool => pool::destroy(CUmemoryPool(handle)),
-            Kind::PeerAccess => peer_table::disable(address),
-            Kind::Graph => graph::destroy(CUgraph(handle)),
-            Kind::GraphExec => graph::exec_destroy(CUgraphExec(handle)),
+            ResourceKind::WriteCombined => {
+                memory::free_host(std::ptr::with_exposed_provenance_mut(handle))
+            }
+            ResourceKind::Stream => stream::destroy(CUstream(handle)),
+            ResourceKind::Event => event::destroy(CUevent(handle)),
+            ResourceKind::Module => module::unload(CUmodule(handle)),
+            ResourceKind::MemoryPool => pool::destroy(CUmemoryPool(handle)),
+            ResourceKind::PeerAccess => peer_table::disable(address),
+            ResourceKind::Graph => graph::destroy(CUgraph(handle)),
+            ResourceKind::GraphExec => graph::exec_destroy(CUgraphExec(handle)),
             // Its memory is released when its last block is freed, and by teardown.
-            Kind::Pool => Ok(()),
+            ResourceKind::Pool => Ok(()),
             // What only programs without guards have, and memory of a pool, which the pool frees.
-            Kind::Pooled
-            | Kind::Array
-            | Kind::Physical
-            | Kind::Mapped
-            | Kind::Imported
-            | Kind::GraphMemory
-            | Kind::AddressRange
-            | Kind::Context
-            | Kind::Library => Err(CallError {
+            ResourceKind::Pooled
+            | ResourceKind::Array
+            | ResourceKind::Physical
+            | ResourceKind::Mapped
+            | ResourceKind::Imported
+            | ResourceKind::GraphMemory
+            | ResourceKind::AddressRange
+            | ResourceKind::Context
+            | ResourceKind::Library => Err(CallError {
                 function: "free",
                 code: CUresult::INVALID_VALUE,
             }),

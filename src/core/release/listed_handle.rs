@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use cuguard_driver::result::{self, CallError, event, stream};
 use cuguard_driver::sys::{CUevent, CUstream, flags};
-use cuguard_registry::{Key, Kind, PAGE};
+use cuguard_registry::{Key, PAGE, ResourceKind};
 use cuguard_sync::process;
 
 use crate::core::release::free;
@@ -17,7 +17,7 @@ use crate::core::shared::open_contexts;
 const OPERATION: &str = "out of memory";
 
 fn event_key(event: CUevent) -> Key {
-    Key::new(Kind::Event, event.0 as u64)
+    Key::new(ResourceKind::Event, event.0 as u64)
 }
 
 /// Keeps a handle on its list. Dropped before the handle is destroyed.

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 
 use cuguard_driver::sys::CUcontext;
 use cuguard_sync::{GateGuard, process};
@@ -36,7 +36,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Changes the table. Not in a forked child, where a thread that does not exist may hold the lock.
 fn change(change: impl FnOnce(&mut Table)) {
     if !process::is_forked() {
-        let mut table = TABLE.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = cuguard_sync::write(&TABLE);
         change(&mut table);
         COUNT.store(table.len(), Ordering::Release);
     }
@@ -73,7 +73,7 @@ pub(crate) fn remove_all_in(context: CUcontext) {
 
 /// The context that registered the memory at an address, if that is another one than `user`.
 fn owner_of(address: *const c_void, user: &Arc<ContextState>) -> Option<Arc<ContextState>> {
-    let table = TABLE.read().unwrap_or_else(PoisonError::into_inner);
+    let table = cuguard_sync::read(&TABLE);
     let (_, range) = table.range(..=address.addr()).next_back()?;
     let is_other = address.addr() < range.end && !Arc::ptr_eq(&range.state, user);
     is_other.then(|| range.state.clone())

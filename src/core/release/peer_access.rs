@@ -2,7 +2,7 @@
 
 use cuguard_driver::result::{self, context};
 use cuguard_driver::sys::CUstream;
-use cuguard_registry::{Key, Kind};
+use cuguard_registry::{Key, ResourceKind};
 use cuguard_sync::process;
 
 use crate::core::release::free;
@@ -31,7 +31,7 @@ pub(in crate::core) fn end_all_to(peer: &ContextState) {
             lock(&TABLE).accesses.remove(&number);
             continue;
         };
-        let key = Key::new(Kind::PeerAccess, number);
+        let key = Key::new(ResourceKind::PeerAccess, number);
         let ended = match owner.enter_any_context(OPERATION) {
             Ok((_entered, current)) => current.and_then(|()| {
                 // SAFETY: the context that has the access is current.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use cuguard_driver::result::CallError;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_report::oom::Limit;
 
 /// Who refused the memory.
@@ -43,17 +43,20 @@ impl Budget {
         self.limit != NONE
     }
 
-    fn counts(&self, kind: Kind) -> bool {
+    fn counts(&self, kind: ResourceKind) -> bool {
         let on_device = matches!(
             kind,
-            Kind::Device | Kind::StreamOrdered | Kind::Pooled | Kind::Managed
+            ResourceKind::Device
+                | ResourceKind::StreamOrdered
+                | ResourceKind::Pooled
+                | ResourceKind::Managed
         );
         self.is_limited() && on_device
     }
 
     /// Reserves bytes, before the driver allocates.
     #[cold]
-    pub(crate) fn reserve(&self, kind: Kind, bytes: u64) -> Result<(), Refused> {
+    pub(crate) fn reserve(&self, kind: ResourceKind, bytes: u64) -> Result<(), Refused> {
         if !self.counts(kind) {
             return Ok(());
         }
@@ -65,7 +68,7 @@ impl Budget {
     }
 
     /// Counts memory that `from_raw` takes over, even beyond the limit.
-    pub(crate) fn add(&self, kind: Kind, bytes: u64) {
+    pub(crate) fn add(&self, kind: ResourceKind, bytes: u64) {
         if self.counts(kind) {
             self.held.fetch_add(bytes, Relaxed);
         }
@@ -73,7 +76,7 @@ impl Budget {
 
     /// Releases bytes, after the driver freed them or failed to allocate them.
     #[cold]
-    pub(crate) fn release(&self, kind: Kind, bytes: u64) {
+    pub(crate) fn release(&self, kind: ResourceKind, bytes: u64) {
         if self.counts(kind) {
             self.held.fetch_sub(bytes, Relaxed);
         }
@@ -100,30 +103,34 @@ impl Budget {
 mod tests {
     use crate::core::Budget;
     use crate::core::Refused;
-    use cuguard_registry::Kind;
+    use cuguard_registry::ResourceKind;
 
     #[test]
     fn a_budget_is_kept_to_the_byte() {
         let budget = Budget::new(Some(10));
-        assert!(budget.reserve(Kind::Device, 7).is_ok());
+        assert!(budget.reserve(ResourceKind::Device, 7).is_ok());
         assert!(matches!(
-            budget.reserve(Kind::Managed, 4),
+            budget.reserve(ResourceKind::Managed, 4),
             Err(Refused::Limit { held: 7 })
         ));
-        assert!(budget.reserve(Kind::Pinned, 4).is_ok());
-        assert!(budget.reserve(Kind::StreamOrdered, 3).is_ok());
-        budget.release(Kind::Device, 7);
+        assert!(budget.reserve(ResourceKind::Pinned, 4).is_ok());
+        assert!(budget.reserve(ResourceKind::StreamOrdered, 3).is_ok());
+        budget.release(ResourceKind::Device, 7);
         assert!(matches!(
-            budget.reserve(Kind::Device, u64::MAX),
+            budget.reserve(ResourceKind::Device, u64::MAX),
             Err(Refused::Limit { held: 3 })
         ));
         assert_eq!(budget.limit(None).unwrap().held, 3);
         assert_eq!(budget.left(), Some(7));
         // Memory that is taken over may exceed the limit.
-        budget.add(Kind::Device, 20);
+        budget.add(ResourceKind::Device, 20);
         assert_eq!(budget.left(), Some(0));
         assert_eq!(Budget::new(None).left(), None);
-        assert!(Budget::new(None).reserve(Kind::Device, u64::MAX).is_ok());
+        assert!(
+            Budget::new(None)
+                .reserve(ResourceKind::Device, u64::MAX)
+                .is_ok()
+        );
         assert_eq!(Budget::new(None).limit(None), None);
     }
 }

@@ -1,23 +1,10 @@
 //! Locks and thread-local flags.
 
 use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::LocalKey;
 use std::time::Duration;
 
-/// Locks. Poison is ignored: no invariant of this crate spans a call to the program's code under a lock.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Locks, unless another thread holds the lock.
-pub(crate) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    match mutex.try_lock() {
-        Ok(locked) => Some(locked),
-        Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-        Err(TryLockError::WouldBlock) => None,
-    }
-}
+pub(crate) use cuguard_sync::{lock, try_lock};
 
 /// How often [`within_patience`] attempts it, a millisecond apart.
 const ATTEMPTS: u32 = 100;

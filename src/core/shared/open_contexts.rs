@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use cuguard_driver::sys::CUcontext;
 use cuguard_registry::{
-    ContextInfo, Kind, Late, SnapshotReason, free_labels, record_context_created,
+    ContextInfo, Late, ResourceKind, SnapshotReason, free_labels, record_context_created,
 };
 use cuguard_report::ReportSettings;
 use cuguard_sync::{Gate, GateGuard, process};
@@ -108,7 +108,7 @@ fn add_late(state: &ContextState) {
 
 impl ContextState {
     /// Counts a guard that is dropped after its context; not at exit, when everything left is dropped.
-    pub(crate) fn count_late_drop(&self, kind: Kind, bytes: u64) {
+    pub(crate) fn count_late_drop(&self, kind: ResourceKind, bytes: u64) {
         if !process::is_exiting() {
             self.registry.count_late_drop(kind, bytes);
             add_late(self);

@@ -4,7 +4,7 @@ use std::panic::Location;
 
 use cuguard_driver::result;
 use cuguard_driver::sys::CUresult;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 use crate::core::shared::budget::Refused;
 use crate::core::shared::context_state::Entered;
@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 pub(crate) struct Request {
     pub(crate) operation: &'static str,
     /// `None` for a launch of a kernel, which no guard owns.
-    pub(crate) kind: Option<Kind>,
+    pub(crate) kind: Option<ResourceKind>,
     /// 0 where only the driver knows: a stream, a module, a launch.
     pub(crate) bytes: usize,
     pub(crate) site: &'static Location<'static>,
@@ -23,7 +23,7 @@ pub(crate) struct Request {
 impl Request {
     /// For driver calls that allocate an unknown number of bytes: a stream, a module, a launch.
     #[track_caller]
-    pub(crate) fn of_unknown_size(operation: &'static str, kind: Option<Kind>) -> Self {
+    pub(crate) fn of_unknown_size(operation: &'static str, kind: Option<ResourceKind>) -> Self {
         Self {
             operation,
             kind,

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cuguard_driver::result::{self, CallError, context, device, event, stream};
 use cuguard_driver::sys::{CUresult, CUstream, flags};
-use cuguard_registry::{Key, Kind, SnapshotReason, record_context_ended};
+use cuguard_registry::{Key, ResourceKind, SnapshotReason, record_context_ended};
 use cuguard_sync::process;
 
 use crate::core::owned::escaped_pools;
@@ -116,7 +116,7 @@ impl ContextState {
             }
             // SAFETY: it was on the list, so it is alive: teardown destroys it later.
             if let Ok(graph) = unsafe { stream::end_capture(stream) } {
-                let key = Key::new(Kind::Graph, graph.0 as u64);
+                let key = Key::new(ResourceKind::Graph, graph.0 as u64);
                 // SAFETY: the graph of the capture; no other reference exists.
                 if let Err(error) = unsafe { free::free(key, CUstream::NULL) } {
                     self.record_failed_free(key, 0, None, error);
@@ -240,15 +240,15 @@ impl ContextState {
                 return first.and(Err(Error::ProcessEnding { operation }));
             }
             // Pools are destroyed below, and their blocks with them.
-            if matches!(key.kind, Kind::Pooled | Kind::Pool) {
+            if matches!(key.kind, ResourceKind::Pooled | ResourceKind::Pool) {
                 pooled.push((key, record));
                 continue;
             }
             // Pools come last.
-            if key.kind == Kind::MemoryPool && std::mem::take(&mut stream_ordered) {
+            if key.kind == ResourceKind::MemoryPool && std::mem::take(&mut stream_ordered) {
                 synchronize();
             }
-            stream_ordered |= key.kind == Kind::StreamOrdered;
+            stream_ordered |= key.kind == ResourceKind::StreamOrdered;
             let permitted = pushed.and_then(|()| self.check_idle_for(key.kind));
             // SAFETY: the record says that a guard owns this, and the closed gate keeps that guard from freeing it.
             // The context is current. Stream-ordered memory is freed on an idle device, so the default stream is as good as
@@ -258,7 +258,7 @@ impl ContextState {
                 self.registry.record_reclaimed(key, &record);
             }
             match freed {
-                Ok(()) if matches!(key.kind, Kind::Pinned | Kind::Registered) => {
+                Ok(()) if matches!(key.kind, ResourceKind::Pinned | ResourceKind::Registered) => {
                     page_locked::remove(key.address);
                     self.unregistered.add(key.address);
                 }
@@ -291,8 +291,8 @@ impl ContextState {
 
     /// Fails for what cannot be freed while the device may still use it. (`cuMemFree` and `cuMemHostUnregister` wait for the
     /// device; streams, events and graphs are destroyed after their work.)
-    fn check_idle_for(&self, kind: Kind) -> result::Result {
-        let waits = !matches!(kind, Kind::StreamOrdered | Kind::Module);
+    fn check_idle_for(&self, kind: ResourceKind) -> result::Result {
+        let waits = !matches!(kind, ResourceKind::StreamOrdered | ResourceKind::Module);
         match waits || self.device_idle.load(Ordering::Acquire) {
             true => Ok(()),
             false => Err(CallError {

@@ -14,7 +14,7 @@ use crate::core::{Failed, Request, free};
 use crate::error::{Error, Result};
 use crate::guards::Context;
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 /// Links device code of several sources into one image, for the device of a context.
 ///
@@ -246,7 +246,7 @@ impl<'context> Linker<'context> {
             });
         }
         let state = self.context.state();
-        let request = Request::of_unknown_size(OPERATION, Some(Kind::Module));
+        let request = Request::of_unknown_size(OPERATION, Some(ResourceKind::Module));
         recovery::with_recovery(state, &request, || {
             let entered = state.enter(OPERATION)?;
             // Dropped last: the linker writes to the logs until it is destroyed.

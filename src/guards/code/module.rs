@@ -16,7 +16,7 @@ use crate::core::{self, ContextState, OwnedResource, Request};
 use crate::error::{Error, Result};
 use crate::guards::Context;
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 /// A module of device code, unloaded on drop.
 ///
@@ -123,7 +123,7 @@ impl Module {
         options: &JitOptions,
     ) -> Result<Self> {
         let state = context.state();
-        let request = Request::of_unknown_size(operation, Some(Kind::Module));
+        let request = Request::of_unknown_size(operation, Some(ResourceKind::Module));
         let (owned, info_log) = recovery::with_recovery(state, &request, || {
             let entered = state.enter(operation)?;
             let mut jit = JitCall::new(options);
@@ -135,7 +135,7 @@ impl Module {
             let owned = core::allocate(
                 state,
                 &request,
-                Kind::Module,
+                ResourceKind::Module,
                 "",
                 || owner,
                 || Ok(loaded.0 as u64),
@@ -169,7 +169,7 @@ impl Module {
 
     /// Names the module in reports.
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         self.owned.name(label);
         self
     }

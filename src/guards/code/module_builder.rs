@@ -144,7 +144,7 @@ impl Module {
     /// ```no_run
     /// # let context = cuguard::Context::new(0)?;
     /// let text = std::fs::read_to_string("kernels/saxpy.ptx").expect("a file with PTX");
-    /// let module = cuguard::Module::from_ptx(&context, &text)?.named("saxpy");
+    /// let module = cuguard::Module::from_ptx(&context, &text)?.with_label("saxpy");
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///

@@ -4,7 +4,7 @@ use cuguard_driver::sys::CUdeviceptr;
 
 use crate::error::{Error, Result};
 
-/// How many values of `U` the memory of `len` values of `T` holds. Fails with [`Error::Cast`] if that is no whole number,
+/// How many values of `U` the memory of `len` values of `T` holds. Fails with [`Error::Cast`] if that is not a whole number,
 /// or if they are not aligned.
 pub(super) fn length<T, U>(
     operation: &'static str,

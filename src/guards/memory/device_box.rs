@@ -2,6 +2,7 @@
 
 use cust::memory::{DeviceCopy, DevicePointer};
 
+use super::source::Parts;
 use crate::error::Result;
 use crate::guards::{Context, DeviceBuffer, DeviceView, DeviceViewMut};
 
@@ -41,7 +42,7 @@ impl<T: DeviceCopy> DeviceBox<T> {
     #[track_caller]
     pub fn new(context: &Context, value: &T) -> Result<Self> {
         let value = std::slice::from_ref(value);
-        let buffer = DeviceBuffer::allocate_copy("DeviceBox::new", context, value)?;
+        let buffer = DeviceBuffer::allocate_copy("DeviceBox::new", Parts::Context(context), value)?;
         Ok(Self { buffer })
     }
 
@@ -87,14 +88,14 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let counter = cuguard::DeviceBox::new(&context, &7)?.named("counter");
+    /// let counter = cuguard::DeviceBox::new(&context, &7)?.with_label("counter");
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("counter"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         Self {
-            buffer: self.buffer.named(label),
+            buffer: self.buffer.with_label(label),
         }
     }
 

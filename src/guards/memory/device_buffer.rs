@@ -9,14 +9,14 @@ use cuguard_driver::sys::CUdeviceptr;
 use cust::memory::{DeviceCopy, DevicePointer, DeviceSlice};
 
 use super::device_memory::DeviceMemory;
-use super::source::{PoolRef, Source, SourceParts};
+use super::source::{Parts, PoolRef, Source};
 use crate::core::{
     self, ContextState, Entered, Failed, OpenContext, OwnedResource, Request, StreamState,
 };
 use crate::error::{Error, Result};
 use crate::guards::{Context, bytes_of, check_alignment};
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sync::process;
 
 /// Stream-ordered or synchronous device memory holding `len` values of `T`.
@@ -36,7 +36,7 @@ use cuguard_sync::process;
 /// use cuguard::{Context, DeviceBuffer};
 ///
 /// let context = Context::new(0)?;
-/// let mut buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3])?.named("numbers");
+/// let mut buffer = DeviceBuffer::from_slice(&context, &[1, 2, 3])?.with_label("numbers");
 /// buffer.copy_from_slice(&[4, 5, 6])?;
 /// assert_eq!(buffer.to_vec()?, [4, 5, 6]);
 /// # Ok::<(), cuguard::Error>(())
@@ -98,7 +98,7 @@ fn attempt<'a>(
     let owned = core::allocate(
         context,
         request,
-        Kind::Device,
+        ResourceKind::Device,
         type_name,
         || context.into(),
         || memory::alloc(request.bytes),
@@ -110,7 +110,7 @@ fn attempt<'a>(
 fn request(operation: &'static str, bytes: usize, site: &'static Location<'static>) -> Request {
     Request {
         operation,
-        kind: Some(Kind::Device),
+        kind: Some(ResourceKind::Device),
         bytes,
         site,
     }
@@ -167,65 +167,96 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Self { slice, len, owned }
     }
 
-    /// Copies `values` to a new allocation. Synchronous.
+    /// Copies `values` to a new allocation from `source`: a context, a stream or a [pool](crate::Pool); see [`Source`].
+    /// Synchronous: waits for the copy also where the memory is stream-ordered, because the device may read the values later.
+    /// (In a [`Scope`](crate::Scope), uploads do not wait.)
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
+    /// # let stream = cuguard::Stream::new(&context)?;
     /// let buffer = cuguard::DeviceBuffer::from_slice(&context, &[1.5, 2.5])?;
     /// assert_eq!(buffer.to_vec()?, [1.5, 2.5]);
+    /// let in_stream_order = cuguard::DeviceBuffer::from_slice(&stream, &[3.5])?;
+    /// assert_eq!(in_stream_order.to_vec()?, [3.5]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`] with a diagnosis, [`Error::Misaligned`] if the driver's address is not aligned for `T`, or any
-    /// other driver error. Nothing stays allocated.
+    /// [`Error::OutOfMemory`] with a diagnosis, [`Error::Misaligned`] if the driver's address is not aligned for `T`,
+    /// [`Error::WrongContext`] if pool and stream belong to different contexts, or any other driver error. Nothing stays
+    /// allocated.
     #[track_caller]
-    #[doc(alias("clone_htod", "memcpy_stod", "htod_copy"))]
-    pub fn from_slice(context: &Context, values: &[T]) -> Result<Self> {
-        Self::allocate_copy("DeviceBuffer::from_slice", context, values)
+    #[doc(alias("clone_htod", "memcpy_stod", "htod_copy", "from_slice_async"))]
+    pub fn from_slice(source: &impl Source, values: &[T]) -> Result<Self> {
+        Self::allocate_copy("DeviceBuffer::from_slice", source.parts().0, values)
     }
 
     #[track_caller]
     pub(super) fn allocate_copy(
         operation: &'static str,
-        context: &Context,
+        source: Parts<'_>,
         values: &[T],
     ) -> Result<Self> {
-        let (entered, buffer) = Self::allocate_in_context(operation, context, values.len())?;
+        let (entered, buffer) = match source {
+            Parts::Context(context) => Self::allocate_in_context(operation, context, values.len())?,
+            Parts::Ordered(pool, stream) => {
+                let buffer = Self::allocate_on(operation, pool, stream, values.len())?;
+                if buffer.size_in_bytes() == 0 {
+                    return Ok(buffer);
+                }
+                (stream.state().enter_to_wait(operation)?, buffer)
+            }
+        };
         // SAFETY: there are equally many values, and nothing else refers to the new allocation.
         unsafe { buffer.memory().write(&entered, values.as_ptr().cast())? };
         Ok(buffer)
     }
 
-    /// Allocates `len` values and sets every byte to zero.
+    /// Allocates `len` values from `source` and sets every byte to zero. The source is a context, a stream or a
+    /// [pool](crate::Pool); see [`Source`].
+    ///
+    /// Synchronous from a context. From a stream or a pool, stream-ordered: set to zero and freed on the stream, without
+    /// blocking the calling thread.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// let buffer = cuguard::DeviceBuffer::<u16>::zeroed(&context, 4)?;
+    /// use cuguard::{Context, DeviceBuffer, Stream};
+    ///
+    /// let context = Context::new(0)?;
+    /// let buffer = DeviceBuffer::<u16>::zeroed(&context, 4)?;
     /// assert_eq!(buffer.to_vec()?, [0; 4]);
+    ///
+    /// let stream = Stream::new(&context)?;
+    /// let buffer = DeviceBuffer::<u8>::zeroed(&stream, 1 << 20)?;
+    /// drop(buffer); // freed in stream order
+    /// stream.synchronize()?;
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::SizeOverflow`], [`Error::OutOfMemory`] with a diagnosis, [`Error::Misaligned`] if the driver's address is not
-    /// aligned for `T`, or any other driver error. Nothing stays allocated.
+    /// As [`from_slice`](Self::from_slice), and [`Error::SizeOverflow`].
     #[track_caller]
-    #[doc(alias = "alloc_zeros")]
-    pub fn zeroed(context: &Context, len: usize) -> Result<Self>
+    #[doc(alias("alloc_zeros", "zeroed_async", "cuMemAllocAsync", "cudaMallocAsync"))]
+    pub fn zeroed(source: &impl Source, len: usize) -> Result<Self>
     where
         T: Zeroable,
     {
-        let (entered, buffer) = Self::allocate_in_context("DeviceBuffer::zeroed", context, len)?;
-        // SAFETY: nothing else refers to the new allocation.
-        unsafe { buffer.memory().zero(&entered)? };
-        Ok(buffer)
+        const OPERATION: &str = "DeviceBuffer::zeroed";
+        match source.parts().0 {
+            Parts::Context(context) => {
+                let (entered, buffer) = Self::allocate_in_context(OPERATION, context, len)?;
+                // SAFETY: nothing else refers to the new allocation.
+                unsafe { buffer.memory().zero(&entered)? };
+                Ok(buffer)
+            }
+            Parts::Ordered(pool, stream) => Self::allocate_zeroed(OPERATION, pool, stream, len),
+        }
     }
 
-    /// Allocates `len` uninitialized values.
+    /// Allocates `len` uninitialized values from `source`: a context, a stream or a [pool](crate::Pool); see [`Source`].
     ///
     /// # Safety
     ///
@@ -244,17 +275,23 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # Errors
     ///
     /// As [`zeroed`](Self::zeroed).
+    #[inline]
     #[track_caller]
-    #[doc(alias = "alloc")]
-    pub unsafe fn uninitialized(context: &Context, len: usize) -> Result<Self> {
+    #[doc(alias("alloc", "uninitialized_async"))]
+    pub unsafe fn uninitialized(source: &impl Source, len: usize) -> Result<Self> {
         const OPERATION: &str = "DeviceBuffer::uninitialized";
-        let (_entered, buffer) = Self::allocate_in_context(OPERATION, context, len)?;
-        Ok(buffer)
+        match source.parts().0 {
+            Parts::Context(context) => {
+                let (_entered, buffer) = Self::allocate_in_context(OPERATION, context, len)?;
+                Ok(buffer)
+            }
+            Parts::Ordered(pool, stream) => Self::allocate_on(OPERATION, pool, stream, len),
+        }
     }
 
     /// Names the buffer in reports.
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         self.owned.name(label);
         self
     }
@@ -389,81 +426,5 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`Error::ContextClosed`] if the context was closed first, or any other driver error.
     pub fn close(self) -> Result<()> {
         self.owned.close("DeviceBuffer::close")
-    }
-}
-
-impl<T: DeviceCopy> DeviceBuffer<T> {
-    /// As [`zeroed_on`](Self::zeroed_on), allocated from `source`.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3)?;
-    /// assert_eq!(buffer.to_vec()?, [0, 0, 0]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as [`zeroed`](Self::zeroed).
-    #[track_caller]
-    pub fn zeroed_in(source: &impl Source, len: usize) -> Result<Self>
-    where
-        T: Zeroable,
-    {
-        let SourceParts { pool, stream } = source.parts();
-        Self::allocate_zeroed("DeviceBuffer::zeroed_in", pool, stream, len)
-    }
-
-    /// As [`from_slice_on`](Self::from_slice_on), allocated from `source`.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::from_slice_in(&pool.on(&stream), &[1, 2, 3])?;
-    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`Error::WrongContext`] if pool and stream belong to different contexts; else as
-    /// [`from_slice`](Self::from_slice).
-    #[track_caller]
-    pub fn from_slice_in(source: &impl Source, values: &[T]) -> Result<Self> {
-        let SourceParts { pool, stream } = source.parts();
-        Self::allocate_copy_on("DeviceBuffer::from_slice_in", pool, stream, values)
-    }
-
-    /// As [`uninitialized_on`](Self::uninitialized_on), allocated from `source`.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// // SAFETY: initialized in the next line.
-    /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized_in(&pool.on(&stream), 3)? };
-    /// buffer.copy_from_slice(&[1, 2, 3])?;
-    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Safety
-    ///
-    /// Every value must be initialized before it is read.
-    ///
-    /// # Errors
-    ///
-    /// As [`zeroed_in`](Self::zeroed_in).
-    #[inline]
-    #[track_caller]
-    pub unsafe fn uninitialized_in(source: &impl Source, len: usize) -> Result<Self> {
-        let SourceParts { pool, stream } = source.parts();
-        Self::allocate_on("DeviceBuffer::uninitialized_in", pool, stream, len)
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use cuguard_driver::result::{self, copy, stream};
 use cuguard_driver::sys::{CUdeviceptr, CUresult, CUstream};
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 use crate::core::{ContextState, Entered, OwnedResource, StreamState, page_locked, wait};
 use crate::error::{Error, Result};
@@ -88,8 +88,9 @@ impl<'a> DeviceMemory<'a> {
 
     /// Whether it is a block of a pool of this crate.
     pub(crate) fn is_pooled(&self) -> bool {
-        self.owned
-            .map_or(self.is_pooled, |owned| owned.key().kind == Kind::Pooled)
+        self.owned.map_or(self.is_pooled, |owned| {
+            owned.key().kind == ResourceKind::Pooled
+        })
     }
 
     /// A part that lies within the memory.

@@ -7,7 +7,7 @@ use cust::memory::DeviceCopy;
 
 use crate::core::{OwnedResource, Owner};
 use crate::guards::{Context, DeviceBuffer};
-use cuguard_registry::{Entry, Key, Kind};
+use cuguard_registry::{Entry, Key, ResourceKind};
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Releases ownership of the memory and returns its device address; 0 if the buffer has no memory, or if its
@@ -17,7 +17,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// [`from_raw`](Self::from_raw). Escaped memory does not keep its context open, and the driver frees it with the
     /// context: keep the [`Context`], or another guard of it, for as long as the address is in use. (A primary context
     /// is destroyed when its last holder releases it; stream-ordered memory belongs to the device and survives that.)
-    /// Memory of a [`MemoryPool`](crate::MemoryPool) keeps the pool alive until `from_raw_on`, or until exit.
+    /// Memory of a [`DriverPool`](crate::DriverPool) keeps the pool alive until `from_raw_on`, or until exit.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -58,13 +58,18 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// synchronizes with the operations of the buffer. Work on them that other code enqueued is complete.
     pub unsafe fn borrow_raw(context: &Context, address: CUdeviceptr, len: usize) -> Self {
         let owner = Owner::from(context.open());
-        let owned = OwnedResource::borrowed(owner, Key::new(Kind::Device, address));
+        let owned = OwnedResource::borrowed(owner, Key::new(ResourceKind::Device, address));
         Self::from_owned(len, owned)
     }
 
     /// Takes ownership of the memory at `address`. With address 0 the buffer owns nothing.
     #[track_caller]
-    pub(super) fn from_address(owner: Owner, kind: Kind, address: CUdeviceptr, len: usize) -> Self {
+    pub(super) fn from_address(
+        owner: Owner,
+        kind: ResourceKind,
+        address: CUdeviceptr,
+        len: usize,
+    ) -> Self {
         let bytes = len.saturating_mul(mem::size_of::<T>());
         let owned = if address == 0 {
             OwnedResource::nothing(owner, kind)
@@ -116,6 +121,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
             Some(Ok(stream)) => Owner::from(stream.stream_state()),
             _ => Owner::from(context.open()),
         };
-        Self::from_address(owner, Kind::Device, address, len)
+        Self::from_address(owner, ResourceKind::Device, address, len)
     }
 }

@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::guards::{Context, DeviceView, DeviceViewMut, bytes_of};
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 /// Values of type `T` in managed memory, which migrates between host and device on access. Freed on drop.
 ///
@@ -74,7 +74,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
         host_limit::check(operation, bytes)?;
         let request = Request {
             operation,
-            kind: Some(Kind::Managed),
+            kind: Some(ResourceKind::Managed),
             bytes,
             site: Location::caller(),
         };
@@ -91,7 +91,7 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
             core::allocate(
                 state,
                 &request,
-                Kind::Managed,
+                ResourceKind::Managed,
                 type_name,
                 || owner,
                 || memory::alloc_managed(bytes, flags::MEM_ATTACH_GLOBAL),
@@ -300,12 +300,12 @@ impl<T: DeviceCopy> ManagedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?.named("table");
+    /// let buffer = cuguard::ManagedBuffer::from_slice(&context, &[1, 2, 3])?.with_label("table");
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("table"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         self.memory.owned.name(label);
         self
     }

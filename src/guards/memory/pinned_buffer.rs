@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use bytemuck::Zeroable;
 use cust::memory::DeviceCopy;
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 use super::host_pages::HostPages;
 use super::registered::register;
@@ -45,7 +45,7 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     fn allocate(operation: &'static str, context: &Context, len: usize) -> Result<Self> {
         let memory = HostPages::zeroed(operation, len)?;
         // SAFETY: `release` frees the memory after the driver has unregistered it.
-        let owned = unsafe { register(operation, Kind::Pinned, context, memory.as_ptr())? };
+        let owned = unsafe { register(operation, ResourceKind::Pinned, context, memory.as_ptr())? };
         Ok(Self { memory, owned })
     }
 
@@ -106,12 +106,12 @@ impl<T: DeviceCopy> PinnedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let buffer = cuguard::PinnedBuffer::<u32>::zeroed(&context, 3)?.named("staging");
+    /// let buffer = cuguard::PinnedBuffer::<u32>::zeroed(&context, 3)?.with_label("staging");
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("staging"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         if let Some(owned) = &self.owned {
             owned.name(label);
         }

@@ -15,7 +15,7 @@ use crate::core::{self, Entered, OpenContext, OwnedResource, Request, page_locke
 use crate::error::{Error, Result};
 use crate::guards::{Context, bytes_of, check_alignment, check_len};
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 /// A matrix of `rows` times `columns` values of `T` in device memory, freed on drop (`cuMemAllocPitch`).
 ///
@@ -102,7 +102,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
             values: PhantomData,
         };
         if bytes == 0 {
-            let owned = OwnedResource::nothing(context.into(), Kind::Device);
+            let owned = OwnedResource::nothing(context.into(), ResourceKind::Device);
             return Ok((context.enter_to_wait(operation)?, matrix(width, owned)));
         }
         // What drivers align rows to, for the limit of the context and for errors.
@@ -111,7 +111,7 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
         let estimate = estimate.and_then(|pitch| pitch.checked_mul(rows));
         let request = Request {
             operation,
-            kind: Some(Kind::Device),
+            kind: Some(ResourceKind::Device),
             bytes: estimate.ok_or(overflow)?,
             site: Location::caller(),
         };

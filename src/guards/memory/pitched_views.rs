@@ -216,12 +216,12 @@ impl<T: DeviceCopy> PitchedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let matrix = cuguard::memory::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?.named("image");
+    /// let matrix = cuguard::memory::PitchedBuffer::<u16>::zeroed(&context, 2, 3)?.with_label("image");
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("image"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         self.owned.name(label);
         self
     }

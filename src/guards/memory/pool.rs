@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use cust::memory::DeviceCopy;
 
-use super::source::{PoolRef, Source, SourceParts, sealed};
+use super::source::{Parts, PoolRef, Source, SourceParts, sealed};
 use crate::core::pool_compaction::compact;
 use crate::core::{ContextState, OwnedResource, Owner, VirtualPool, virtual_pool};
 use crate::error::{Error, Result};
 use crate::guards::pool_builder::check_device;
 use crate::guards::{Context, DeviceBuffer, PoolBuilder, Stream};
-use cuguard_registry::{Entry, Key, Kind};
+use cuguard_registry::{Entry, Key, ResourceKind};
 
 /// A pool of device memory against fragmentation: blocks are stitched out of pages of 2 MiB, and half-empty pages are merged
 /// behind their addresses when memory runs short. (Blocks below 64 KiB that are left scattered
@@ -23,10 +23,10 @@ use cuguard_registry::{Entry, Key, Kind};
 /// [time](PoolBuilder::decay), and when memory runs short. See the [guide](crate::guide::pools) for what it costs, and for
 /// what work the pool must know of.
 ///
-/// Buffers are allocated by [`DeviceBuffer::zeroed_in`] and the functions beside it: with `&pool.on(&stream)` in the order of
-/// a stream, with `&pool` in that of the default stream. [`ContextBuilder::pool`](crate::context::ContextBuilder::pool)
+/// The pool is a [`Source`] of buffers: `DeviceBuffer::zeroed(&pool.on(&stream), len)` allocates in the order of a stream,
+/// with `&pool` in that of the default stream. [`ContextBuilder::pool`](crate::context::ContextBuilder::pool)
 /// makes all buffers of a context come from one. Blocks are recorded as any other memory, as
-/// [`Kind::Pooled`](crate::Kind::Pooled).
+/// [`ResourceKind::Pooled`](crate::ResourceKind::Pooled).
 ///
 /// The memory is released when this guard and all buffers of the pool are dropped, and their streams have done the work
 /// that they had by then. No drop waits for that.
@@ -37,10 +37,10 @@ use cuguard_registry::{Entry, Key, Kind};
 ///
 /// let context = Context::new(0)?;
 /// let (pool, stream) = (Pool::new(&context)?, Stream::new(&context)?);
-/// let first = DeviceBuffer::<f32>::zeroed_in(&pool.on(&stream), 1 << 20)?;
+/// let first = DeviceBuffer::<f32>::zeroed(&pool.on(&stream), 1 << 20)?;
 /// let address = first.as_view().as_device_ptr();
 /// drop(first); // does not wait
-/// let second = DeviceBuffer::<f32>::zeroed_in(&pool.on(&stream), 1 << 20)?;
+/// let second = DeviceBuffer::<f32>::zeroed(&pool.on(&stream), 1 << 20)?;
 /// assert_eq!(second.as_view().as_device_ptr(), address);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
@@ -67,7 +67,7 @@ impl fmt::Debug for Pool {
 /// # let stream = cuguard::Stream::new(&context)?;
 /// # let pool = cuguard::Pool::new(&context)?;
 /// let source: cuguard::memory::PoolStream<'_> = pool.on(&stream);
-/// let buffer = cuguard::DeviceBuffer::from_slice_in(&source, &[1, 2])?;
+/// let buffer = cuguard::DeviceBuffer::from_slice(&source, &[1, 2])?;
 /// assert_eq!(buffer.to_vec()?, [1, 2]);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
@@ -83,7 +83,7 @@ pub struct PoolStream<'a> {
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # let context = cuguard::Context::new(0)?;
 /// # let pool = cuguard::Pool::new(&context)?;
-/// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, 3 << 20)?;
+/// let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&pool, 3 << 20)?;
 /// let stats: cuguard::memory::PoolStats = pool.stats();
 /// assert_eq!((stats.used, stats.held), (3 << 20, 4 << 20));
 /// # Ok::<(), cuguard::Error>(())
@@ -135,7 +135,7 @@ impl Pool {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// let pool = cuguard::Pool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::from_slice_in(&pool, &[1, 2, 3])?;
+    /// let buffer = cuguard::DeviceBuffer::from_slice(&pool, &[1, 2, 3])?;
     /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -172,7 +172,7 @@ impl Pool {
         let _entered = context.state().enter(operation)?;
         let shared = builder.create(context.state());
         let owner = Owner::Context(context.open().clone());
-        let key = Key::new(Kind::Pool, shared.number());
+        let key = Key::new(ResourceKind::Pool, shared.number());
         let owned = OwnedResource::new(owner, key, Entry::of_handle(""));
         if let Some(label) = shared.label() {
             owned.name(label);
@@ -188,14 +188,14 @@ impl Pool {
         self.owned.state()
     }
 
-    /// The pool, to allocate from in the order of `stream`: for [`DeviceBuffer::zeroed_in`] and the functions beside it.
+    /// The pool as a [`Source`], to allocate from in the order of `stream`.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// let stream = cuguard::Stream::new(&context)?;
     /// let pool = cuguard::Pool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 3)?;
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[inline]
@@ -210,7 +210,7 @@ impl Pool {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// let pool = cuguard::Pool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, 1 << 20)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&pool, 1 << 20)?;
     /// assert_eq!(pool.stats().held, 2 << 20); // one page, half of it free
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -234,7 +234,7 @@ impl Pool {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// let pool = cuguard::Pool::new(&context)?;
-    /// drop(cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, 4 << 20)?);
+    /// drop(cuguard::DeviceBuffer::<u8>::zeroed(&pool, 4 << 20)?);
     /// context.synchronize()?;
     /// assert_eq!(pool.trim()?, 4 << 20);
     /// assert_eq!(pool.stats().held, 0);
@@ -265,7 +265,7 @@ impl Pool {
     /// let pool = Pool::new(&context)?;
     /// let mut blocks = Vec::new();
     /// for number in 0..64_u8 {
-    ///     blocks.push(Some(DeviceBuffer::from_slice_in(&pool, &vec![number; 1 << 20])?));
+    ///     blocks.push(Some(DeviceBuffer::from_slice(&pool, &vec![number; 1 << 20])?));
     /// }
     /// blocks.iter_mut().step_by(2).for_each(|block| drop(block.take()));
     /// pool.compact()?;
@@ -300,7 +300,7 @@ impl Pool {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// let pool = cuguard::Pool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool, 1 << 20)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&pool, 1 << 20)?;
     /// pool.pin(&buffer)?;
     /// pool.compact()?; // leaves the buffer alone
     /// pool.unpin(&buffer)?;
@@ -386,19 +386,15 @@ impl sealed::Sealed for PoolStream<'_> {}
 impl Source for Pool {
     #[inline]
     fn parts(&self) -> SourceParts<'_> {
-        SourceParts {
-            pool: PoolRef::Virtual(&self.shared),
-            stream: self.default.stream_state(),
-        }
+        let pool = PoolRef::Virtual(&self.shared);
+        SourceParts(Parts::Ordered(pool, self.default.stream_state()))
     }
 }
 
 impl Source for PoolStream<'_> {
     #[inline]
     fn parts(&self) -> SourceParts<'_> {
-        SourceParts {
-            pool: PoolRef::Virtual(&self.pool.shared),
-            stream: self.stream.stream_state(),
-        }
+        let pool = PoolRef::Virtual(&self.pool.shared);
+        SourceParts(Parts::Ordered(pool, self.stream.stream_state()))
     }
 }

@@ -10,7 +10,7 @@ use crate::core::host_memory::release;
 use crate::core::{HostMemory, OwnedResource, Released, page_locked};
 use crate::error::{Error, Result};
 use crate::guards::Context;
-use cuguard_registry::{Entry, Key, Kind};
+use cuguard_registry::{Entry, Key, ResourceKind};
 use cuguard_sync::process;
 
 /// Registers host memory with the driver. `None` for 0 bytes.
@@ -21,7 +21,7 @@ use cuguard_sync::process;
 #[track_caller]
 pub(crate) unsafe fn register<T>(
     operation: &'static str,
-    kind: Kind,
+    kind: ResourceKind,
     context: &Context,
     values: *mut [T],
 ) -> Result<Option<OwnedResource>> {
@@ -91,7 +91,7 @@ impl<T: DeviceCopy> RegisteredVec<T> {
         const OPERATION: &str = "RegisteredVec::new";
         let slice = values.as_mut_slice();
         // SAFETY: the vector never reallocates, and is freed after the driver has unregistered it (`drop`, `into_vec`).
-        let owned = unsafe { register(OPERATION, Kind::Registered, context, slice)? };
+        let owned = unsafe { register(OPERATION, ResourceKind::Registered, context, slice)? };
         Ok(Self { values, owned })
     }
 
@@ -105,12 +105,12 @@ impl<T: DeviceCopy> RegisteredVec<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let numbers = cuguard::RegisteredVec::new(&context, vec![1, 2, 3])?.named("input");
+    /// let numbers = cuguard::RegisteredVec::new(&context, vec![1, 2, 3])?.with_label("input");
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("input"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         if let Some(owned) = &self.owned {
             owned.name(label);
         }

@@ -1,50 +1,73 @@
-//! Where buffers are allocated from, other than from the device itself: a pool and a stream.
+//! Where buffers are allocated from: a context, a stream or a pool.
 
-use std::sync::Arc;
+use std::rc::Rc;
+use std::sync::{Arc, LazyLock, MutexGuard};
 
 use crate::core::{DriverPoolState, StreamState, VirtualPool};
 #[cfg(doc)]
 use crate::error::Error;
 #[cfg(doc)]
 use crate::guards::DeviceBuffer;
-use crate::guards::{MemoryPool, Stream};
+use crate::guards::{Context, DriverPool, Stream};
 
-/// Memory that buffers are allocated from: a [`Pool`](crate::Pool), or [`Pool::on`](crate::Pool::on) or [`MemoryPool::on`] a
-/// stream.
+/// What a [`DeviceBuffer`] is allocated from: a context, a stream or a pool.
 ///
-/// See [`DeviceBuffer::zeroed_in`]. The trait is sealed.
+/// | source | memory | freed |
+/// |---|---|---|
+/// | [`&context`](Context) | synchronous (`cuMemAlloc`); from the context's pool, [if it has one](crate::context::ContextBuilder::pool) | when the device is done with it |
+/// | [`&stream`](Stream) | stream-ordered: from the context's pool, without one from the device's default memory pool (`cuMemAllocAsync`) | in the order of the stream, without blocking |
+/// | [`&pool`](crate::Pool), [`&pool.on(&stream)`](crate::Pool::on) | of that pool; without a stream, in the order of the default stream | as above |
+/// | [`&driver_pool.on(&stream)`](DriverPool::on) | of that pool of the driver (`cuMemAllocFromPoolAsync`) | as above |
+///
+/// A reference, a `Box`, `Rc`, `Arc`, `LazyLock` or `MutexGuard` of a source is a source too. The trait is sealed.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, DeviceBuffer, MemoryPool, Result, Stream, memory::Source};
+/// use cuguard::{Context, DeviceBuffer, DriverPool, Pool, Result, Stream, memory::Source};
 ///
 /// fn zeros(source: &impl Source) -> Result<DeviceBuffer<f32>> {
-///     DeviceBuffer::zeroed_in(source, 1000)
+///     DeviceBuffer::zeroed(source, 1000)
 /// }
 ///
 /// let context = Context::new(0)?;
-/// let (stream, pool) = (Stream::new(&context)?, MemoryPool::new(&context)?);
-/// assert_eq!(zeros(&pool.on(&stream))?.len(), 1000);
+/// let stream = Stream::new(&context)?;
+/// let (pool, driver_pool) = (Pool::new(&context)?, DriverPool::new(&context)?);
+/// let buffers = [
+///     zeros(&context)?,
+///     zeros(&stream)?,
+///     zeros(&pool)?,
+///     zeros(&pool.on(&stream))?,
+///     zeros(&driver_pool.on(&stream))?,
+/// ];
+/// assert!(buffers.iter().all(|buffer| buffer.len() == 1000));
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 pub trait Source: sealed::Sealed {
-    /// The pool and the stream.
+    /// Which of them it is.
     #[doc(hidden)]
     fn parts(&self) -> SourceParts<'_>;
 }
 
 pub(super) mod sealed {
+    use super::{Context, DriverPoolStream, Stream};
+
     pub trait Sealed {}
 
-    impl Sealed for super::MemoryPoolStream<'_> {}
+    impl Sealed for Context {}
+    impl Sealed for Stream {}
+    impl Sealed for DriverPoolStream<'_> {}
 }
 
 /// What a [`Source`] stands for.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug)]
-pub struct SourceParts<'a> {
-    pub(super) pool: PoolRef<'a>,
-    pub(super) stream: &'a Arc<StreamState>,
+pub struct SourceParts<'a>(pub(super) Parts<'a>);
+
+/// A context, or a pool and a stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Parts<'a> {
+    Context(&'a Context),
+    Ordered(PoolRef<'a>, &'a Arc<StreamState>),
 }
 
 /// The pool of an allocation.
@@ -58,47 +81,82 @@ pub(crate) enum PoolRef<'a> {
     Virtual(&'a Arc<VirtualPool>),
 }
 
-/// A [`MemoryPool`] and a stream: memory is allocated from the pool and freed in the order of the stream; see
-/// [`MemoryPool::on`].
+/// A [`DriverPool`] and a stream: memory is allocated from the pool and freed in the order of the stream; see
+/// [`DriverPool::on`].
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
 /// # let context = cuguard::Context::new(0)?;
 /// # let stream = cuguard::Stream::new(&context)?;
-/// # let pool = cuguard::MemoryPool::new(&context)?;
-/// let source: cuguard::memory::MemoryPoolStream<'_> = pool.on(&stream);
-/// let buffer = cuguard::DeviceBuffer::from_slice_in(&source, &[1, 2])?;
+/// # let pool = cuguard::DriverPool::new(&context)?;
+/// let source: cuguard::memory::DriverPoolStream<'_> = pool.on(&stream);
+/// let buffer = cuguard::DeviceBuffer::from_slice(&source, &[1, 2])?;
 /// assert_eq!(buffer.to_vec()?, [1, 2]);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct MemoryPoolStream<'a> {
-    pool: &'a MemoryPool,
+pub struct DriverPoolStream<'a> {
+    pool: &'a DriverPool,
     stream: &'a Stream,
 }
 
-impl MemoryPool {
-    /// The pool, to allocate from in the order of `stream`: for [`DeviceBuffer::zeroed_in`] and the functions beside it.
+impl DriverPool {
+    /// The pool as a [`Source`], to allocate from in the order of `stream`.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// let stream = cuguard::Stream::new(&context)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 3)?;
+    /// let pool = cuguard::DriverPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 3)?;
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use]
-    pub fn on<'a>(&'a self, stream: &'a Stream) -> MemoryPoolStream<'a> {
-        MemoryPoolStream { pool: self, stream }
+    pub fn on<'a>(&'a self, stream: &'a Stream) -> DriverPoolStream<'a> {
+        DriverPoolStream { pool: self, stream }
     }
 }
 
-impl Source for MemoryPoolStream<'_> {
+impl Source for DriverPoolStream<'_> {
     fn parts(&self) -> SourceParts<'_> {
-        SourceParts {
-            pool: PoolRef::Driver(self.pool.pool_state()),
-            stream: self.stream.stream_state(),
-        }
+        let pool = PoolRef::Driver(self.pool.pool_state());
+        SourceParts(Parts::Ordered(pool, self.stream.stream_state()))
     }
+}
+
+impl Source for Context {
+    #[inline]
+    fn parts(&self) -> SourceParts<'_> {
+        SourceParts(Parts::Context(self))
+    }
+}
+
+impl Source for Stream {
+    #[inline]
+    fn parts(&self) -> SourceParts<'_> {
+        SourceParts(Parts::Ordered(PoolRef::Default, self.stream_state()))
+    }
+}
+
+/// Guards behind pointers are sources too. Not all that dereferences to one: a [`Stream`] does so to `cust`'s.
+macro_rules! behind {
+    ($([$($parameters:tt)*] $pointer:ty)*) => {$(
+        impl<$($parameters)*> sealed::Sealed for $pointer {}
+
+        impl<$($parameters)*> Source for $pointer {
+            #[inline]
+            fn parts(&self) -> SourceParts<'_> {
+                (**self).parts()
+            }
+        }
+    )*};
+}
+behind! {
+    [S: Source + ?Sized] &S
+    [S: Source + ?Sized] &mut S
+    [S: Source + ?Sized] Box<S>
+    [S: Source + ?Sized] Rc<S>
+    [S: Source + ?Sized] Arc<S>
+    [S: Source + ?Sized] MutexGuard<'_, S>
+    [S: Source, F: FnOnce() -> S] LazyLock<S, F>
 }

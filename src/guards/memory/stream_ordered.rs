@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::guards::memory::PoolRef;
 use crate::guards::{DeviceBuffer, Stream, bytes_of};
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 /// Allocates from the device's default pool. Not generic, so compiled once.
 ///
@@ -115,7 +115,7 @@ fn retry_in_pool(
     site: &'static Location<'static>,
 ) -> Result<OwnedResource> {
     let request = Request {
-        kind: Some(Kind::Pooled),
+        kind: Some(ResourceKind::Pooled),
         ..request(operation, bytes, site)
     };
     recovery::retry(failed, stream.state(), &request, &|| {
@@ -169,7 +169,7 @@ fn refuse(operation: &'static str, pool: &VirtualPool, stream: &StreamState) -> 
 fn request(operation: &'static str, bytes: usize, site: &'static Location<'static>) -> Request {
     Request {
         operation,
-        kind: Some(Kind::StreamOrdered),
+        kind: Some(ResourceKind::StreamOrdered),
         bytes,
         site,
     }
@@ -191,9 +191,23 @@ fn attempt_by(
     };
     if stream.is_default() {
         let _entered = state.enter(operation)?;
-        return core::allocate(state, request, Kind::StreamOrdered, type_name, owner, call);
+        return core::allocate(
+            state,
+            request,
+            ResourceKind::StreamOrdered,
+            type_name,
+            owner,
+            call,
+        );
     }
-    core::allocate(state, request, Kind::StreamOrdered, type_name, owner, call)
+    core::allocate(
+        state,
+        request,
+        ResourceKind::StreamOrdered,
+        type_name,
+        owner,
+        call,
+    )
 }
 
 impl<T: DeviceCopy> DeviceBuffer<T> {
@@ -251,108 +265,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
         Ok(buffer)
     }
 
-    /// The same with a copy of `values`. Synchronous.
-    #[track_caller]
-    pub(super) fn allocate_copy_on(
-        operation: &'static str,
-        pool: PoolRef<'_>,
-        stream: &Arc<StreamState>,
-        values: &[T],
-    ) -> Result<Self> {
-        let buffer = Self::allocate_on(operation, pool, stream, values.len())?;
-        if buffer.size_in_bytes() != 0 {
-            let entered = buffer.state().enter_to_wait(operation)?;
-            // SAFETY: there are equally many values, and nothing else refers to the new allocation.
-            unsafe { buffer.memory().write(&entered, values.as_ptr().cast())? };
-        }
-        Ok(buffer)
-    }
-
-    /// As [`from_slice`](Self::from_slice), but stream-ordered: allocated from the context's
-    /// [pool](crate::context::ContextBuilder::pool), without one from the device's default memory pool, copied to and freed on `stream`.
-    /// Waits for the copy, and so for the stream: the values may be in page-locked memory, which the device reads later. (In a
-    /// [`Scope`](crate::Scope), uploads do not wait.)
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::from_slice_on(&stream, &[1, 2, 3])?;
-    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`from_slice`](Self::from_slice).
-    #[track_caller]
-    #[doc(alias = "from_slice_async")]
-    pub fn from_slice_on(stream: &Stream, values: &[T]) -> Result<Self> {
-        let stream = stream.stream_state();
-        Self::allocate_copy_on(
-            "DeviceBuffer::from_slice_on",
-            PoolRef::Default,
-            stream,
-            values,
-        )
-    }
-
-    /// As [`zeroed`](Self::zeroed), but stream-ordered: allocated from the context's
-    /// [pool](crate::context::ContextBuilder::pool), without one from the device's default memory pool, set to zero and freed on `stream`,
-    /// without blocking the calling thread.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// use cuguard::{Context, DeviceBuffer, Stream};
-    ///
-    /// let context = Context::new(0)?;
-    /// let stream = Stream::new(&context)?;
-    /// let buffer = DeviceBuffer::<u8>::zeroed_on(&stream, 1 << 20)?;
-    /// drop(buffer); // freed in stream order
-    /// stream.synchronize()?;
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// As [`zeroed`](Self::zeroed).
-    #[track_caller]
-    #[doc(alias("zeroed_async", "cuMemAllocAsync", "cudaMallocAsync"))]
-    pub fn zeroed_on(stream: &Stream, len: usize) -> Result<Self>
-    where
-        T: Zeroable,
-    {
-        let stream = stream.stream_state();
-        Self::allocate_zeroed("DeviceBuffer::zeroed_on", PoolRef::Default, stream, len)
-    }
-
-    /// As [`uninitialized`](Self::uninitialized), but stream-ordered.
-    ///
-    /// ```
-    /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-    /// # let context = cuguard::Context::new(0)?;
-    /// # let stream = cuguard::Stream::new(&context)?;
-    /// // SAFETY: initialized in the next line.
-    /// let mut buffer = unsafe { cuguard::DeviceBuffer::uninitialized_on(&stream, 3)? };
-    /// buffer.copy_from_slice(&[1, 2, 3])?;
-    /// assert_eq!(buffer.to_vec()?, [1, 2, 3]);
-    /// # Ok::<(), cuguard::Error>(())
-    /// ```
-    ///
-    /// # Safety
-    ///
-    /// Every value must be initialized before it is read.
-    ///
-    /// # Errors
-    ///
-    /// As [`zeroed`](Self::zeroed).
-    #[track_caller]
-    #[doc(alias = "uninitialized_async")]
-    pub unsafe fn uninitialized_on(stream: &Stream, len: usize) -> Result<Self> {
-        let operation = "DeviceBuffer::uninitialized_on";
-        Self::allocate_on(operation, PoolRef::Default, stream.stream_state(), len)
-    }
-
     /// Records that work on another stream uses this buffer: the free is ordered after all work that is enqueued on
     /// `stream` so far: the home stream waits for that work before it frees. Needed for stream-ordered buffers and for all
     /// buffers of a [`Pool`](crate::Pool), whose drop does not wait for the device; not for work in a [`Stream::scope`], which
@@ -364,7 +276,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     ///
     /// let context = Context::new(0)?;
     /// let (home, other) = (Stream::new(&context)?, Stream::new(&context)?);
-    /// let buffer = DeviceBuffer::<u8>::zeroed_on(&home, 1000)?;
+    /// let buffer = DeviceBuffer::<u8>::zeroed(&home, 1000)?;
     /// // ... launch a kernel on `other` that reads the buffer ...
     /// buffer.record_stream(&other)?;
     /// drop(buffer); // freed on `home`, after the kernel on `other`
@@ -393,7 +305,7 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// # let stream = cuguard::Stream::new(&context)?;
     /// use cuguard::DeviceBuffer;
     ///
-    /// let address = DeviceBuffer::<u8>::zeroed_on(&stream, 3)?.into_raw();
+    /// let address = DeviceBuffer::<u8>::zeroed(&stream, 3)?.into_raw();
     /// // SAFETY: address and length of the buffer released above, of the same stream.
     /// let buffer = unsafe { DeviceBuffer::<u8>::from_raw_on(&stream, address, 3) };
     /// assert_eq!(buffer.to_vec()?, [0, 0, 0]);
@@ -412,6 +324,6 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     #[track_caller]
     pub unsafe fn from_raw_on(stream: &Stream, address: CUdeviceptr, len: usize) -> Self {
         let owner = Owner::from(stream.stream_state());
-        Self::from_address(owner, Kind::StreamOrdered, address, len)
+        Self::from_address(owner, ResourceKind::StreamOrdered, address, len)
     }
 }

@@ -114,7 +114,7 @@ impl<T: DeviceCopy> DeviceViewMut<'_, T> {
     }
 
     /// Sets every element to `value`. Synchronous; but a fill of stream-ordered memory may only be enqueued on its
-    /// stream, as is [`DeviceBuffer::zeroed_on`].
+    /// stream.
     ///
     /// Values of 1, 2 and 4 bytes, and those that repeat such a pattern, are filled by the driver, other values by
     /// copies of the part that is filled, each twice as large as the one before.
@@ -147,8 +147,7 @@ impl<T: DeviceCopy> DeviceViewMut<'_, T> {
         unsafe { self.memory().fill(&entered, bytemuck::bytes_of(&value)) }
     }
 
-    /// Sets every byte to zero. Synchronous; but stream-ordered memory is set to zero on its stream, without waiting, as
-    /// by [`DeviceBuffer::zeroed_on`].
+    /// Sets every byte to zero. Synchronous; but stream-ordered memory is set to zero on its stream, without waiting.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -14,7 +14,7 @@ use crate::error::Result;
 #[cfg(doc)]
 use crate::guards::PinnedBuffer;
 use crate::guards::{Context, bytes_of, check_len};
-use cuguard_registry::{Entry, Key, Kind};
+use cuguard_registry::{Entry, Key, ResourceKind};
 
 /// Values of type `T` in write-combined page-locked host memory (`CU_MEMHOSTALLOC_WRITECOMBINED`). Freed on drop.
 ///
@@ -58,7 +58,7 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
         let entered = context.state().enter_to_wait(operation)?;
         let owner = context.open().into();
         if bytes == 0 {
-            let owned = OwnedResource::nothing(owner, Kind::WriteCombined);
+            let owned = OwnedResource::nothing(owner, ResourceKind::WriteCombined);
             let memory = DriverMemory::new(operation, len, owned)?;
             return Ok(Self { memory });
         }
@@ -69,7 +69,10 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
             type_name: std::any::type_name::<T>(),
             stream: 0,
         };
-        let key = Key::new(Kind::WriteCombined, start.expose_provenance() as u64);
+        let key = Key::new(
+            ResourceKind::WriteCombined,
+            start.expose_provenance() as u64,
+        );
         let owned = OwnedResource::new(owner, key, entry);
         let memory = DriverMemory::new(operation, len, owned)?;
         Ok(Self { memory })
@@ -246,12 +249,12 @@ impl<T: DeviceCopy> WriteCombinedBuffer<T> {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let buffer = cuguard::memory::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?.named("frames");
+    /// let buffer = cuguard::memory::WriteCombinedBuffer::<u32>::zeroed(&context, 3)?.with_label("frames");
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("frames"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         self.memory.owned.name(label);
         self
     }

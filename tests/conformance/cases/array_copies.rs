@@ -186,7 +186,7 @@ fn plain_arrays(c: &Case) {
     c.ok("destroy", cuArrayDestroy(array));
 }
 
-/// What is no array: width 0, three channels, an unknown format, too wide.
+/// What is not an array: width 0, three channels, an unknown format, too wide.
 fn plain_array_errors(c: &Case) {
     primary(c);
     let mut array = CUarray::NULL;

@@ -48,7 +48,7 @@ fn nothing_current(c: &Case) {
     c.expect("cuMemGetInfo", cuMemGetInfo_v2(&mut free, &mut total), want);
 }
 
-/// Null is no context to push or destroy.
+/// Null is not a context to push or destroy.
 fn null_arguments(c: &Case) {
     start(c);
     c.invalid("push null", cuCtxPushCurrent_v2(CUcontext::NULL));

@@ -165,7 +165,7 @@ fn too_large(c: &Case) {
     c.ok("the stream is fine", cuStreamSynchronize(stream));
 }
 
-/// Null is no address to copy from or to.
+/// Null is not an address to copy from or to.
 fn null_addresses(c: &Case) {
     primary(c);
     let ptr = alloc(c, 16);
@@ -255,7 +255,7 @@ fn neighbours(c: &Case) {
     }
 }
 
-/// What was freed is no address to copy from or to.
+/// What was freed is not an address to copy from or to.
 fn freed_addresses(c: &Case) {
     primary(c);
     let (ptr, freed) = (alloc(c, 5000), alloc(c, 5000));

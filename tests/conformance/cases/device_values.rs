@@ -130,7 +130,7 @@ fn total_memory_of_the_first_version(c: &Case) {
     c.same("the size", bytes, u32::MAX);
 }
 
-/// A device is no peer of itself.
+/// A device is not a peer of itself.
 fn peer_of_itself(c: &Case) {
     let device = start(c);
     let mut can = 7;

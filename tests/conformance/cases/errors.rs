@@ -49,7 +49,7 @@ fn words(c: &Case) {
     }
 }
 
-/// A number that is no code has neither; the driver writes null and returns INVALID_VALUE.
+/// A number that is not a code has neither; the driver writes null and returns INVALID_VALUE.
 fn unknown_code(c: &Case) {
     c.require("cuInit", cuInit(0));
     let (mut name, mut words) = (c"x".as_ptr(), c"x".as_ptr());

@@ -83,7 +83,7 @@ fn record_again(c: &Case) {
     c.ok("wait", cuEventSynchronize(event));
 }
 
-/// Null is no event.
+/// Null is not an event.
 fn null_event(c: &Case) {
     primary(c);
     let (none, stream) = (CUevent::NULL, stream(c, 0));

@@ -427,7 +427,7 @@ fn launches_add_to_what_is_kept(c: &Case) {
     c.same("the small one again", usage_now(c), [256, 256]);
 }
 
-/// Allocates all but that much, which is no multiple of what graphs reserve at a time.
+/// Allocates all but that much, which is not a multiple of what graphs reserve at a time.
 fn leave(c: &Case, bytes: usize) -> CUdeviceptr {
     alloc(c, (free_bytes(c) - bytes) & !(2 * MIB - 1))
 }

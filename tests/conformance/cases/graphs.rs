@@ -32,7 +32,7 @@ fn remove(graph: CUgraph, from: CUgraphNode, to: CUgraphNode) -> CUresult {
     cuGraphRemoveDependencies(graph, &from, &to, 1)
 }
 
-/// There are no flags, and null is no graph.
+/// There are no flags, and null is not a graph.
 fn create_and_destroy(c: &Case) {
     primary(c);
     let mut graph = CUgraph::NULL;

@@ -231,7 +231,7 @@ fn create_pools(c: &Case) {
     }
 }
 
-/// What is no location, no allocation type, or not zero where it must be, is no pool.
+/// What is not a location, no allocation type, or not zero where it must be, is no pool.
 fn pools_that_cannot_be(c: &Case) {
     primary(c);
     for (what, location, allocation, want) in [

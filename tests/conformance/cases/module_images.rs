@@ -35,7 +35,7 @@ fn check(c: &Case, what: &str, text: &str, want: Code) {
     }
 }
 
-/// Text that is no PTX at all is INVALID_IMAGE.
+/// Text that is not PTX at all is INVALID_IMAGE.
 fn not_code(c: &Case) {
     primary(c);
     for text in [

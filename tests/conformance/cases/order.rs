@@ -201,7 +201,7 @@ fn wait_takes_the_last_record(c: &Case) {
         "wait for an event never recorded",
         cuStreamWaitEvent(second, event, 0),
     );
-    c.ok("that is no wait at all", cuStreamSynchronize(second));
+    c.ok("that is not a wait at all", cuStreamSynchronize(second));
     c.require("record", cuEventRecord(event, first));
     c.ok("wait for what is done", cuStreamWaitEvent(second, event, 0));
     let gate = close(c, first);

@@ -186,7 +186,7 @@ fn events_between_contexts(c: &Case) {
     c.ok("synchronize", cuStreamSynchronize(on_own));
 }
 
-/// A text that is no address, and an address without a device.
+/// A text that is not an address, and an address without a device.
 fn bus_ids(c: &Case) {
     start(c);
     let mut device = 7;

@@ -349,7 +349,7 @@ fn free_plain_memory_on_a_stream(c: &Case) {
     c.invalid("cuMemFreeAsync again", cuMemFreeAsync(ptr, stream));
 }
 
-/// A freed block is no address, before and after the stream got there.
+/// A freed block is not an address, before and after the stream got there.
 fn use_after_free(c: &Case) {
     primary(c);
     let stream = independent(c);

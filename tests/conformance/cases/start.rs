@@ -96,7 +96,7 @@ fn before_init(c: &Case) {
     );
 }
 
-/// `cuInit` takes no flags, and a failed start is no start.
+/// `cuInit` takes no flags, and a failed start is not a start.
 fn init_flags(c: &Case) {
     let mut count = 0;
     c.invalid("cuInit with a flag", cuInit(1));

@@ -1,6 +1,6 @@
 //! Arrays and mipmapped arrays.
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use super::{Call, New};
@@ -129,7 +129,7 @@ pub(crate) unsafe fn create(
     // SAFETY: the driver read it.
     let bytes = unsafe { described(descriptor, 1) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Array, bytes)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Array, bytes)) }
 }
 
 type CreateV1 =
@@ -147,7 +147,7 @@ pub(crate) unsafe fn create_v1(
     // SAFETY: the driver read it.
     let bytes = unsafe { described(descriptor, 1) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Array, bytes)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Array, bytes)) }
 }
 
 type Create3d =
@@ -165,7 +165,7 @@ pub(crate) unsafe fn create_3d(
     // SAFETY: the driver read it.
     let bytes = unsafe { described(descriptor, 1) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Array, bytes)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Array, bytes)) }
 }
 
 type Create3dV1 =
@@ -183,7 +183,7 @@ pub(crate) unsafe fn create_3d_v1(
     // SAFETY: the driver read it.
     let bytes = unsafe { described(descriptor, 1) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Array, bytes)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Array, bytes)) }
 }
 
 type CreateMipmapped = unsafe extern "C-unwind" fn(
@@ -205,7 +205,7 @@ pub(crate) unsafe fn create_mipmapped(
     // SAFETY: the driver read it.
     let bytes = unsafe { described(descriptor, levels) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Array, bytes)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Array, bytes)) }
 }
 
 type Destroy = unsafe extern "C-unwind" fn(CUarray) -> CUresult;
@@ -213,7 +213,7 @@ type Destroy = unsafe extern "C-unwind" fn(CUarray) -> CUresult;
 /// `cuArrayDestroy`
 pub(crate) unsafe fn destroy(call: &Call, real: Destroy, h_array: CUarray) -> CUresult {
     // SAFETY: as the caller guarantees.
-    call.freed(&[Kind::Array], h_array, || unsafe { real(h_array) })
+    call.freed(&[ResourceKind::Array], h_array, || unsafe { real(h_array) })
 }
 
 type DestroyMipmapped = unsafe extern "C-unwind" fn(CUmipmappedArray) -> CUresult;
@@ -225,7 +225,7 @@ pub(crate) unsafe fn destroy_mipmapped(
     h_mipmapped_array: CUmipmappedArray,
 ) -> CUresult {
     // SAFETY: as the caller guarantees.
-    call.freed(&[Kind::Array], h_mipmapped_array, || unsafe {
+    call.freed(&[ResourceKind::Array], h_mipmapped_array, || unsafe {
         real(h_mipmapped_array)
     })
 }

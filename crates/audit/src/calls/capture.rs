@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use super::{Address, Call, New};
@@ -105,12 +105,12 @@ pub(crate) unsafe fn end(call: &Call, real: End, stream: CUstream, out: *mut CUg
         // SAFETY: the driver wrote to it.
         let graph = unsafe { out.read_unaligned() };
         // A capture into a graph that the program created.
-        if state::contains(Kind::Graph, graph.address()) {
+        if state::contains(ResourceKind::Graph, graph.address()) {
             return result;
         }
     }
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_process(Kind::Graph, 0)) }
+    unsafe { call.created(result, out, New::in_process(ResourceKind::Graph, 0)) }
 }
 
 /// `cuStreamEndCapture` of a guard, which owns the graph.

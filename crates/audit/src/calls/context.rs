@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use super::{Call, New, is_freed};
@@ -23,7 +23,7 @@ impl Call {
         is_primary: bool,
     ) -> CUresult {
         if !result.is_success() || out.is_null() {
-            let new = New::in_process(Kind::Context, 0).on(device);
+            let new = New::in_process(ResourceKind::Context, 0).on(device);
             return self.refused(result, &new);
         }
         // SAFETY: as the caller guarantees.

@@ -1,17 +1,17 @@
 //! Device memory: plain, pitched and managed.
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use super::{Call, New};
 
 /// What `cuMemFree` can free: also stream-ordered memory, memory of graphs, and buffers of imported memory.
-const FREEABLE: &[Kind] = &[
-    Kind::Device,
-    Kind::Managed,
-    Kind::StreamOrdered,
-    Kind::GraphMemory,
-    Kind::Imported,
+const FREEABLE: &[ResourceKind] = &[
+    ResourceKind::Device,
+    ResourceKind::Managed,
+    ResourceKind::StreamOrdered,
+    ResourceKind::GraphMemory,
+    ResourceKind::Imported,
 ];
 
 type Alloc = unsafe extern "C-unwind" fn(*mut CUdeviceptr, usize) -> CUresult;
@@ -26,7 +26,13 @@ pub(crate) unsafe fn alloc(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytesize) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Device, bytesize as u64)) }
+    unsafe {
+        call.created(
+            result,
+            out,
+            New::in_context(ResourceKind::Device, bytesize as u64),
+        )
+    }
 }
 
 type AllocV1 = unsafe extern "C-unwind" fn(*mut CUdeviceptr_v1, u32) -> CUresult;
@@ -41,7 +47,13 @@ pub(crate) unsafe fn alloc_v1(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytesize) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Device, bytesize.into())) }
+    unsafe {
+        call.created(
+            result,
+            out,
+            New::in_context(ResourceKind::Device, bytesize.into()),
+        )
+    }
 }
 
 type AllocPitch =
@@ -63,7 +75,7 @@ pub(crate) unsafe fn alloc_pitch(
     let pitch = unsafe { pitch_of(result, pitch, width_in_bytes) };
     let bytes = (pitch as u64).saturating_mul(height as u64);
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Device, bytes)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Device, bytes)) }
 }
 
 type AllocPitchV1 =
@@ -85,7 +97,7 @@ pub(crate) unsafe fn alloc_pitch_v1(
     let pitch = unsafe { pitch_of(result, pitch, width_in_bytes) };
     let bytes = u64::from(pitch).saturating_mul(height.into());
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Device, bytes)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Device, bytes)) }
 }
 
 /// The pitch that the driver wrote, or the width of a row where it failed.
@@ -114,7 +126,13 @@ pub(crate) unsafe fn alloc_managed(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytesize, flags) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Managed, bytesize as u64)) }
+    unsafe {
+        call.created(
+            result,
+            out,
+            New::in_context(ResourceKind::Managed, bytesize as u64),
+        )
+    }
 }
 
 type Free = unsafe extern "C-unwind" fn(CUdeviceptr) -> CUresult;

@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use super::{Address, Call, New, is_freed};
@@ -22,7 +22,7 @@ pub(crate) unsafe fn create(call: &Call, real: Create, out: *mut CUgraph, flags:
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, flags) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_process(Kind::Graph, 0)) }
+    unsafe { call.created(result, out, New::in_process(ResourceKind::Graph, 0)) }
 }
 
 type Clone = unsafe extern "C-unwind" fn(*mut CUgraph, CUgraph) -> CUresult;
@@ -37,7 +37,7 @@ pub(crate) unsafe fn clone(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, original) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_process(Kind::Graph, 0)) }
+    unsafe { call.created(result, out, New::in_process(ResourceKind::Graph, 0)) }
 }
 
 type Destroy = unsafe extern "C-unwind" fn(CUgraph) -> CUresult;
@@ -45,7 +45,7 @@ type Destroy = unsafe extern "C-unwind" fn(CUgraph) -> CUresult;
 /// `cuGraphDestroy`
 pub(crate) unsafe fn destroy(call: &Call, real: Destroy, graph: CUgraph) -> CUresult {
     // SAFETY: as the caller guarantees.
-    call.freed(&[Kind::Graph], graph, || unsafe { real(graph) })
+    call.freed(&[ResourceKind::Graph], graph, || unsafe { real(graph) })
 }
 
 /// `CUDA_CHILD_GRAPH_NODE_PARAMS`
@@ -80,7 +80,7 @@ unsafe fn added_node(result: CUresult, parameters: *const CUgraphNodeParams) -> 
             };
             if child.ownership == MOVE {
                 // Destroyed with the graph that it is part of now.
-                state::forget(Kind::Graph, child.graph.address());
+                state::forget(ResourceKind::Graph, child.graph.address());
             }
         }
         _ => {}
@@ -169,7 +169,7 @@ pub(crate) unsafe fn add_alloc_node(
         // SAFETY: the driver read it.
         false => unsafe { (&raw const (*parameters).bytesize).read_unaligned() as u64 },
     };
-    call.refused(result, &New::in_process(Kind::GraphMemory, bytes))
+    call.refused(result, &New::in_process(ResourceKind::GraphMemory, bytes))
 }
 
 type AddFreeNode = unsafe extern "C-unwind" fn(
@@ -269,7 +269,7 @@ impl Call {
             graphs::instantiated(unsafe { out.read_unaligned() }.address(), plan);
         }
         // SAFETY: as above.
-        unsafe { self.created(result, out, New::in_process(Kind::GraphExec, 0)) }
+        unsafe { self.created(result, out, New::in_process(ResourceKind::GraphExec, 0)) }
     }
 }
 
@@ -352,11 +352,11 @@ pub(crate) unsafe fn launch(
         if result.is_success() {
             graphs::launched(&plan, stream.address());
             if !plan.allocations.is_empty() {
-                shortage::created(call.name(), Kind::GraphMemory);
+                shortage::created(call.name(), ResourceKind::GraphMemory);
             }
         } else {
             let bytes = plan.allocations.iter().map(|(_, bytes)| bytes).sum();
-            return call.refused(result, &New::in_process(Kind::GraphMemory, bytes));
+            return call.refused(result, &New::in_process(ResourceKind::GraphMemory, bytes));
         }
     }
     result
@@ -368,7 +368,7 @@ type DestroyExec = unsafe extern "C-unwind" fn(CUgraphExec) -> CUresult;
 pub(crate) unsafe fn destroy_exec(call: &Call, real: DestroyExec, exec: CUgraphExec) -> CUresult {
     let plan = graphs::begin_destroy(exec.address());
     // SAFETY: as the caller guarantees.
-    let result = call.freed(&[Kind::GraphExec], exec, || unsafe { real(exec) });
+    let result = call.freed(&[ResourceKind::GraphExec], exec, || unsafe { real(exec) });
     if !is_freed(result) {
         graphs::destroy_failed(exec.address(), plan);
     }

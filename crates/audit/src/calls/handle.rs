@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use super::{Address, Call, New};
@@ -20,7 +20,7 @@ pub(crate) unsafe fn create_stream(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, flags) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Stream, 0)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Stream, 0)) }
 }
 
 type CreateStreamWithPriority = unsafe extern "C-unwind" fn(*mut CUstream, u32, i32) -> CUresult;
@@ -36,7 +36,7 @@ pub(crate) unsafe fn create_stream_with_priority(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, flags, priority) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Stream, 0)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Stream, 0)) }
 }
 
 type CreateGreenStream =
@@ -54,12 +54,12 @@ pub(crate) unsafe fn create_green_stream(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, green_ctx, flags, priority) };
     if !result.is_success() || out.is_null() {
-        return call.refused(result, &New::in_context(Kind::Stream, 0));
+        return call.refused(result, &New::in_context(ResourceKind::Stream, 0));
     }
     // SAFETY: the driver wrote to it.
     let stream = unsafe { out.read_unaligned() };
     state::insert(
-        Kind::Stream,
+        ResourceKind::Stream,
         stream.address(),
         0,
         0,
@@ -77,7 +77,9 @@ pub(crate) unsafe fn destroy_stream(
     h_stream: CUstream,
 ) -> CUresult {
     // SAFETY: as the caller guarantees.
-    call.freed(&[Kind::Stream], h_stream, || unsafe { real(h_stream) })
+    call.freed(&[ResourceKind::Stream], h_stream, || unsafe {
+        real(h_stream)
+    })
 }
 
 type CreateEvent = unsafe extern "C-unwind" fn(*mut CUevent, u32) -> CUresult;
@@ -92,7 +94,7 @@ pub(crate) unsafe fn create_event(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, flags) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Event, 0)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Event, 0)) }
 }
 
 type CreateEventFromEgl = unsafe extern "C-unwind" fn(*mut CUevent, *mut c_void, u32) -> CUresult;
@@ -108,7 +110,7 @@ pub(crate) unsafe fn create_event_from_egl(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, egl_sync, flags) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Event, 0)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Event, 0)) }
 }
 
 type DestroyEvent = unsafe extern "C-unwind" fn(CUevent) -> CUresult;
@@ -116,5 +118,5 @@ type DestroyEvent = unsafe extern "C-unwind" fn(CUevent) -> CUresult;
 /// `cuEventDestroy` and `_v2`
 pub(crate) unsafe fn destroy_event(call: &Call, real: DestroyEvent, h_event: CUevent) -> CUresult {
     // SAFETY: as the caller guarantees.
-    call.freed(&[Kind::Event], h_event, || unsafe { real(h_event) })
+    call.freed(&[ResourceKind::Event], h_event, || unsafe { real(h_event) })
 }

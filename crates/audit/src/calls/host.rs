@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use super::{Call, New};
@@ -22,7 +22,13 @@ pub(crate) unsafe fn alloc(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytesize) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Pinned, bytesize as u64)) }
+    unsafe {
+        call.created(
+            result,
+            out,
+            New::in_context(ResourceKind::Pinned, bytesize as u64),
+        )
+    }
 }
 
 type AllocV1 = unsafe extern "C-unwind" fn(*mut *mut c_void, u32) -> CUresult;
@@ -37,7 +43,13 @@ pub(crate) unsafe fn alloc_v1(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytesize) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Pinned, bytesize.into())) }
+    unsafe {
+        call.created(
+            result,
+            out,
+            New::in_context(ResourceKind::Pinned, bytesize.into()),
+        )
+    }
 }
 
 type AllocWithFlags = unsafe extern "C-unwind" fn(*mut *mut c_void, usize, u32) -> CUresult;
@@ -53,8 +65,8 @@ pub(crate) unsafe fn alloc_with_flags(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytesize, flags) };
     let kind = match flags & WRITE_COMBINED {
-        0 => Kind::Pinned,
-        _ => Kind::WriteCombined,
+        0 => ResourceKind::Pinned,
+        _ => ResourceKind::WriteCombined,
     };
     // SAFETY: the driver wrote to it.
     unsafe { call.created(result, out, New::in_context(kind, bytesize as u64)) }
@@ -65,9 +77,11 @@ type Free = unsafe extern "C-unwind" fn(*mut c_void) -> CUresult;
 /// `cuMemFreeHost`
 pub(crate) unsafe fn free(call: &Call, real: Free, p: *mut c_void) -> CUresult {
     // SAFETY: as the caller guarantees.
-    call.freed(&[Kind::Pinned, Kind::WriteCombined], p, || unsafe {
-        real(p)
-    })
+    call.freed(
+        &[ResourceKind::Pinned, ResourceKind::WriteCombined],
+        p,
+        || unsafe { real(p) },
+    )
 }
 
 type Register = unsafe extern "C-unwind" fn(*mut c_void, usize, u32) -> CUresult;
@@ -82,7 +96,7 @@ pub(crate) unsafe fn register(
 ) -> CUresult {
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(p, bytesize, flags) };
-    let new = New::in_context(Kind::Registered, bytesize as u64);
+    let new = New::in_context(ResourceKind::Registered, bytesize as u64);
     // SAFETY: a value of this function.
     unsafe { call.created(result, &raw const p, new) }
 }
@@ -92,5 +106,5 @@ type Unregister = unsafe extern "C-unwind" fn(*mut c_void) -> CUresult;
 /// `cuMemHostUnregister`
 pub(crate) unsafe fn unregister(call: &Call, real: Unregister, p: *mut c_void) -> CUresult {
     // SAFETY: as the caller guarantees.
-    call.freed(&[Kind::Registered], p, || unsafe { real(p) })
+    call.freed(&[ResourceKind::Registered], p, || unsafe { real(p) })
 }

@@ -1,6 +1,6 @@
 //! Memory and events of other processes and of other APIs.
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use super::{Call, New, is_freed};
@@ -31,7 +31,7 @@ pub(crate) unsafe fn open_ipc(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, handle, flags) };
     if !result.is_success() || out.is_null() {
-        return call.refused(result, &New::in_context(Kind::Imported, 0));
+        return call.refused(result, &New::in_context(ResourceKind::Imported, 0));
     }
     // SAFETY: the driver wrote to it.
     let address = unsafe { out.read_unaligned() };
@@ -66,7 +66,7 @@ pub(crate) unsafe fn open_ipc_event(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, handle) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Event, 0)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Event, 0)) }
 }
 
 type Import = unsafe extern "C-unwind" fn(
@@ -89,7 +89,7 @@ pub(crate) unsafe fn import(
         false => unsafe { (&raw const (*descriptor).size).read_unaligned() },
     };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_process(Kind::Imported, bytes)) }
+    unsafe { call.created(result, out, New::in_process(ResourceKind::Imported, bytes)) }
 }
 
 type Destroy = unsafe extern "C-unwind" fn(CUexternalMemory) -> CUresult;
@@ -97,7 +97,9 @@ type Destroy = unsafe extern "C-unwind" fn(CUexternalMemory) -> CUresult;
 /// `cuDestroyExternalMemory`
 pub(crate) unsafe fn destroy(call: &Call, real: Destroy, memory: CUexternalMemory) -> CUresult {
     // SAFETY: as the caller guarantees.
-    call.freed(&[Kind::Imported], memory, || unsafe { real(memory) })
+    call.freed(&[ResourceKind::Imported], memory, || unsafe {
+        real(memory)
+    })
 }
 
 type MapBuffer = unsafe extern "C-unwind" fn(
@@ -117,7 +119,7 @@ pub(crate) unsafe fn map_buffer(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, memory, descriptor) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Imported, 0)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Imported, 0)) }
 }
 
 type MapMipmappedArray = unsafe extern "C-unwind" fn(
@@ -137,5 +139,5 @@ pub(crate) unsafe fn map_mipmapped_array(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, memory, descriptor) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_context(Kind::Array, 0)) }
+    unsafe { call.created(result, out, New::in_context(ResourceKind::Array, 0)) }
 }

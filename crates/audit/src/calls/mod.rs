@@ -36,7 +36,7 @@ pub(crate) mod virtual_memory;
 
 use std::ffi::{c_int, c_void};
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use crate::state::{self, contexts};
@@ -153,7 +153,7 @@ impl Call {
     #[inline]
     pub(crate) fn freed(
         &self,
-        kinds: &[Kind],
+        kinds: &[ResourceKind],
         address: impl Address,
         free: impl FnOnce() -> CUresult,
     ) -> CUresult {
@@ -197,7 +197,7 @@ pub(crate) fn device_at(location: CUmemLocation) -> Option<CUdevice> {
 /// What a call creates.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct New {
-    kind: Kind,
+    kind: ResourceKind,
     bytes: u64,
     stream: u64,
     /// Whether the current context owns it, and frees it when it is destroyed.
@@ -208,7 +208,7 @@ pub(crate) struct New {
 
 impl New {
     /// Something that its context owns.
-    pub(crate) const fn in_context(kind: Kind, bytes: u64) -> Self {
+    pub(crate) const fn in_context(kind: ResourceKind, bytes: u64) -> Self {
         Self {
             kind,
             bytes,
@@ -219,7 +219,7 @@ impl New {
     }
 
     /// Something that survives contexts.
-    pub(crate) const fn in_process(kind: Kind, bytes: u64) -> Self {
+    pub(crate) const fn in_process(kind: ResourceKind, bytes: u64) -> Self {
         Self {
             kind,
             bytes,

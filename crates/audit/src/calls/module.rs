@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use super::{Address, Call, New, is_freed};
@@ -27,7 +27,7 @@ unsafe fn loaded<T: Address>(call: &Call, result: CUresult, out: *const T, new: 
 /// Unloads. The driver may return the handle to another thread at once, so that its parts are forgotten before.
 fn unloaded(
     call: &Call,
-    kind: Kind,
+    kind: ResourceKind,
     handle: impl Address,
     unload: impl FnOnce() -> CUresult,
 ) -> CUresult {
@@ -52,7 +52,7 @@ pub(crate) unsafe fn load(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, fname) };
     // SAFETY: the driver wrote to it.
-    unsafe { loaded(call, result, out, New::in_context(Kind::Module, 0)) }
+    unsafe { loaded(call, result, out, New::in_context(ResourceKind::Module, 0)) }
 }
 
 type LoadData = unsafe extern "C-unwind" fn(*mut CUmodule, *const c_void) -> CUresult;
@@ -67,7 +67,7 @@ pub(crate) unsafe fn load_data(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, image) };
     // SAFETY: the driver wrote to it.
-    unsafe { loaded(call, result, out, New::in_context(Kind::Module, 0)) }
+    unsafe { loaded(call, result, out, New::in_context(ResourceKind::Module, 0)) }
 }
 
 type LoadDataEx = unsafe extern "C-unwind" fn(
@@ -91,7 +91,7 @@ pub(crate) unsafe fn load_data_ex(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, image, num_options, options, option_values) };
     // SAFETY: the driver wrote to it.
-    unsafe { loaded(call, result, out, New::in_context(Kind::Module, 0)) }
+    unsafe { loaded(call, result, out, New::in_context(ResourceKind::Module, 0)) }
 }
 
 type Unload = unsafe extern "C-unwind" fn(CUmodule) -> CUresult;
@@ -99,7 +99,7 @@ type Unload = unsafe extern "C-unwind" fn(CUmodule) -> CUresult;
 /// `cuModuleUnload`
 pub(crate) unsafe fn unload(call: &Call, real: Unload, hmod: CUmodule) -> CUresult {
     // SAFETY: as the caller guarantees.
-    unloaded(call, Kind::Module, hmod, || unsafe { real(hmod) })
+    unloaded(call, ResourceKind::Module, hmod, || unsafe { real(hmod) })
 }
 
 /// A function that loads a library, which differs in what it is loaded from.
@@ -143,7 +143,7 @@ macro_rules! load_library {
                 )
             };
             // SAFETY: the driver wrote to it.
-            unsafe { loaded(call, result, out, New::in_process(Kind::Library, 0)) }
+            unsafe { loaded(call, result, out, New::in_process(ResourceKind::Library, 0)) }
         }
     };
 }
@@ -166,5 +166,7 @@ pub(crate) unsafe fn unload_library(
     library: CUlibrary,
 ) -> CUresult {
     // SAFETY: as the caller guarantees.
-    unloaded(call, Kind::Library, library, || unsafe { real(library) })
+    unloaded(call, ResourceKind::Library, library, || unsafe {
+        real(library)
+    })
 }

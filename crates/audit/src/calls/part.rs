@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use super::{Address, Call};
@@ -15,7 +15,7 @@ use crate::state::parts;
 /// `out` is null or what the driver wrote to, if it succeeded.
 unsafe fn note<T: Address>(
     result: CUresult,
-    (kind, owner): (Kind, impl Address),
+    (kind, owner): (ResourceKind, impl Address),
     out: *const T,
     bytes: u64,
 ) -> CUresult {
@@ -52,11 +52,11 @@ macro_rules! find_handle {
 
 find_handle! {
     /// `cuModuleGetFunction`
-    function_of_module, FunctionOfModule, CUfunction, CUmodule, Kind::Module
+    function_of_module, FunctionOfModule, CUfunction, CUmodule, ResourceKind::Module
 }
 find_handle! {
     /// `cuLibraryGetKernel`
-    kernel_of_library, KernelOfLibrary, CUkernel, CUlibrary, Kind::Library
+    kernel_of_library, KernelOfLibrary, CUkernel, CUlibrary, ResourceKind::Library
 }
 
 /// A function that returns the one handle of another.
@@ -81,11 +81,11 @@ macro_rules! get_handle {
 
 get_handle! {
     /// `cuLibraryGetModule`
-    module_of_library, ModuleOfLibrary, CUmodule, CUlibrary, Kind::Library
+    module_of_library, ModuleOfLibrary, CUmodule, CUlibrary, ResourceKind::Library
 }
 get_handle! {
     /// `cuKernelGetFunction`
-    function_of_kernel, FunctionOfKernel, CUfunction, CUkernel, Kind::Library
+    function_of_kernel, FunctionOfKernel, CUfunction, CUkernel, ResourceKind::Library
 }
 
 /// A function that lists all handles.
@@ -117,11 +117,11 @@ macro_rules! list_handles {
 
 list_handles! {
     /// `cuModuleEnumerateFunctions`
-    functions_of_module, FunctionsOfModule, CUfunction, CUmodule, Kind::Module
+    functions_of_module, FunctionsOfModule, CUfunction, CUmodule, ResourceKind::Module
 }
 list_handles! {
     /// `cuLibraryEnumerateKernels`
-    kernels_of_library, KernelsOfLibrary, CUkernel, CUlibrary, Kind::Library
+    kernels_of_library, KernelsOfLibrary, CUkernel, CUlibrary, ResourceKind::Library
 }
 
 /// A function that finds a variable: its address and its length.
@@ -159,13 +159,13 @@ macro_rules! find_variable {
 
 find_variable! {
     /// `cuModuleGetGlobal`
-    variable_of_module_v1, VariableOfModuleV1, CUdeviceptr_v1, u32, CUmodule, Kind::Module
+    variable_of_module_v1, VariableOfModuleV1, CUdeviceptr_v1, u32, CUmodule, ResourceKind::Module
 }
 find_variable! {
     /// `cuModuleGetGlobal_v2`
-    variable_of_module, VariableOfModule, CUdeviceptr, usize, CUmodule, Kind::Module
+    variable_of_module, VariableOfModule, CUdeviceptr, usize, CUmodule, ResourceKind::Module
 }
 find_variable! {
     /// `cuLibraryGetGlobal` and `cuLibraryGetManaged`
-    variable_of_library, VariableOfLibrary, CUdeviceptr, usize, CUlibrary, Kind::Library
+    variable_of_library, VariableOfLibrary, CUdeviceptr, usize, CUlibrary, ResourceKind::Library
 }

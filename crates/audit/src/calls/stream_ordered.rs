@@ -4,7 +4,7 @@
 
 use std::ffi::c_void;
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use super::{Address, Call, New, device_at, is_freed};
@@ -17,11 +17,11 @@ use crate::turn;
 type IsCapturing = unsafe fn(CUstream, *mut CUstreamCaptureStatus) -> CUresult;
 
 /// What `cuMemFreeAsync` can free: also memory of `cuMemAlloc`.
-const FREEABLE: &[Kind] = &[
-    Kind::StreamOrdered,
-    Kind::GraphMemory,
-    Kind::Imported,
-    Kind::Device,
+const FREEABLE: &[ResourceKind] = &[
+    ResourceKind::StreamOrdered,
+    ResourceKind::GraphMemory,
+    ResourceKind::Imported,
+    ResourceKind::Device,
 ];
 
 /// Whether a call on a stream adds a node to a graph.
@@ -59,7 +59,7 @@ impl Call {
         }
         let new = New {
             stream: stream.address(),
-            ..New::in_process(Kind::StreamOrdered, bytes as u64)
+            ..New::in_process(ResourceKind::StreamOrdered, bytes as u64)
         };
         // SAFETY: as the caller guarantees.
         unsafe { self.created(result, out, new) }
@@ -217,7 +217,7 @@ pub(crate) unsafe fn create_pool(
         let pool = unsafe { out.read_unaligned() };
         pools().insert(pool.address(), device);
     }
-    let new = New::in_process(Kind::MemoryPool, 0).on(device);
+    let new = New::in_process(ResourceKind::MemoryPool, 0).on(device);
     // SAFETY: as above.
     unsafe { call.created(result, out, new) }
 }
@@ -229,7 +229,7 @@ pub(crate) unsafe fn destroy_pool(_: &Call, real: DestroyPool, pool: CUmemoryPoo
     let (taken, device) = {
         // The diagnosis of a shortage queries pools that have a record.
         let mut pools = pools();
-        let taken = state::take(&[Kind::MemoryPool], pool.address());
+        let taken = state::take(&[ResourceKind::MemoryPool], pool.address());
         (taken, pools.remove(&pool.address()))
     };
     // SAFETY: as the caller guarantees.
@@ -262,7 +262,7 @@ pub(crate) unsafe fn import_pool(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, handle, handle_type, flags) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.created(result, out, New::in_process(Kind::MemoryPool, 0)) }
+    unsafe { call.created(result, out, New::in_process(ResourceKind::MemoryPool, 0)) }
 }
 
 type ImportPointer = unsafe extern "C-unwind" fn(
@@ -285,9 +285,12 @@ pub(crate) unsafe fn import_pointer(
         // SAFETY: the driver wrote to it.
         let address = unsafe { out.read_unaligned() };
         counted::forget(address);
-        let new = New::in_process(Kind::Imported, super::imported::size_of_range(address));
+        let new = New::in_process(
+            ResourceKind::Imported,
+            super::imported::size_of_range(address),
+        );
         // SAFETY: as above.
         return unsafe { call.created(result, out, new) };
     }
-    call.refused(result, &New::in_process(Kind::Imported, 0))
+    call.refused(result, &New::in_process(ResourceKind::Imported, 0))
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
 use super::{Call, New, device_at, is_freed};
@@ -22,7 +22,7 @@ impl Call {
         device: Option<CUdevice>,
     ) -> CUresult {
         if !result.is_success() || out.is_null() {
-            let new = New::in_process(Kind::Physical, bytes).on(device);
+            let new = New::in_process(ResourceKind::Physical, bytes).on(device);
             return self.refused(result, &new);
         }
         // SAFETY: as the caller guarantees.
@@ -185,7 +185,7 @@ pub(crate) unsafe fn reserve(
 ) -> CUresult {
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, size, alignment, address, flags) };
-    let new = New::in_process(Kind::AddressRange, size as u64);
+    let new = New::in_process(ResourceKind::AddressRange, size as u64);
     // SAFETY: the driver wrote to it.
     unsafe { call.created(result, out, new) }
 }
@@ -200,7 +200,7 @@ pub(crate) unsafe fn free_reserved(
     size: usize,
 ) -> CUresult {
     // SAFETY: as the caller guarantees.
-    call.freed(&[Kind::AddressRange], address, || unsafe {
+    call.freed(&[ResourceKind::AddressRange], address, || unsafe {
         real(address, size)
     })
 }

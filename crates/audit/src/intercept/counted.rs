@@ -7,8 +7,8 @@
 use std::arch::naked_asm;
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 
 /// How many functions can be counted; a driver has about 40 that are not recorded. Further ones pass through.
 const STUBS: usize = 64;
@@ -106,7 +106,7 @@ pub(super) fn stub(name: &[u8], target: *const c_void) -> *const c_void {
     let Ok(name) = std::str::from_utf8(name) else {
         return ptr::null();
     };
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = cuguard_sync::lock(&NAMES);
     // Several versions of a function have one name for `cuGetProcAddress`.
     let known = (0..names.len()).find(|&number| {
         names[number] == name && TARGETS[number].load(Relaxed).cast_const() == target
@@ -138,7 +138,7 @@ fn launches() -> u64 {
 
 /// The functions that were called and are not recorded, with the number of calls; by name.
 fn not_recorded() -> Vec<(String, u64)> {
-    let names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let names = cuguard_sync::lock(&NAMES);
     let mut called: Vec<(String, u64)> = Vec::new();
     for (name, calls) in names.iter().zip(&CALLS) {
         let calls = calls.load(Relaxed);

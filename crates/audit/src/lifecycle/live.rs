@@ -3,11 +3,11 @@
 //! The server's thread belongs to this library: searches leave it out. It reads the registry and never calls the driver. The
 //! signal is handled in [`signals`], with those that end the process.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use cuguard_live::{Format, Options, Source};
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 use cuguard_report::{ReportSettings, SiteNames, Stats, register_frames};
 use cuguard_sync::clock;
 
@@ -54,18 +54,20 @@ impl Source for Records {
     fn stats(&self, sites: usize) -> String {
         register_frames(python::resolve);
         let registry = state::registry();
-        let totals = Kind::ALL.iter().map(|kind| (*kind, registry.totals(*kind)));
+        let totals = ResourceKind::ALL
+            .iter()
+            .map(|kind| (*kind, registry.totals(*kind)));
         let usage = registry.memory_usage();
         let stats = Stats {
             tool: "cuguard-audit",
             process: std::process::id(),
-            command: report::command_line(),
+            command: cuguard_live::command_line(),
             time: Duration::from_nanos(clock::nanoseconds()),
             totals: totals.filter(|(_, totals)| totals.allocated != 0).collect(),
             sites: usage.sites.into_iter().map(|site| site.group).collect(),
             ..Stats::default()
         };
-        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut names = cuguard_sync::lock(&self.names);
         stats.to_json(sites, &mut names)
     }
 

@@ -46,7 +46,7 @@ mod signals;
 
 use std::sync::atomic::Ordering;
 
-use cuguard_registry::Level;
+use cuguard_registry::TrackingLevel;
 
 use crate::output::{recording, run_folder};
 use crate::process::driver_use::{self, FORKED, NEW, PREPARING, UNUSED, USED};
@@ -96,7 +96,7 @@ fn prepare() -> bool {
             crate::python::turn_off();
         }
         crate::python::call_at_exit(exiting::begin);
-        crate::origin::set_level(settings.wanted_level().unwrap_or(Level::Stacks));
+        crate::origin::set_level(settings.wanted_level().unwrap_or(TrackingLevel::Stacks));
         crate::state::call_before_first(recording::begin);
         run_folder::note_use();
         reporter::launch();

@@ -30,7 +30,7 @@ use cuguard_report::phrase::short_command;
 
 use super::made::Made;
 use crate::process::{Reason, facts};
-use crate::{real, report};
+use crate::real;
 
 fn append(folder: &Path, name: &str, text: &str) -> io::Result<()> {
     let mut options = OpenOptions::new();
@@ -65,7 +65,7 @@ fn plain(text: &str, most: usize) -> String {
 
 /// The command line of this process, as reports show it.
 pub(crate) fn command() -> String {
-    short_command(&report::command_line())
+    short_command(&cuguard_live::command_line())
 }
 
 /// Records that the library is loaded into the command's own child. The command's process id ends the folder's name.

@@ -401,7 +401,7 @@ impl Owned<'_> {
         Some((self.owned(code)?, u32::try_from(line).unwrap_or(0)))
     }
 
-    /// An attribute as text; `None` if there is none, or it is no string.
+    /// An attribute as text; `None` if there is none, or it is not a string.
     pub(super) fn text(&self, name: &CStr) -> Option<String> {
         // SAFETY: the object is alive and the thread has the lock; a new reference is returned.
         let value = unsafe { (self.0.get_attribute)(self.1, name.as_ptr()) };
@@ -411,7 +411,7 @@ impl Owned<'_> {
             return None;
         };
         let mut length = 0;
-        // SAFETY: as above. Fails for what is no string.
+        // SAFETY: as above. Fails for what is not a string.
         let text = unsafe { (self.0.as_utf8)(value.1, &mut length) };
         if text.is_null() {
             // SAFETY: the thread has the lock.

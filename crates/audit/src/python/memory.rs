@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use cuguard_report::ForeignFrame;
 
@@ -55,7 +55,7 @@ pub(super) fn fill(api: &Api, frames: &mut [usize]) -> Option<usize> {
     let raw = walk(&Process, layout, thread as usize, most)?;
     let mut objects = [[0_u8; CODE]; MOST];
     let count = read_codes(&raw, &mut objects);
-    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = cuguard_sync::lock(&KNOWN);
     let known = known.get_or_insert_default();
     for (index, (raw, object)) in raw.iter().zip(&objects[..count]).enumerate() {
         if word(object, layout.kind) != api.code_type? {

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use cuguard_report::{FOREIGN_FRAME, ForeignFrame};
 
@@ -19,7 +19,7 @@ struct Table {
 static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 
 fn lock() -> MutexGuard<'static, Option<Table>> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+    cuguard_sync::lock(&TABLE)
 }
 
 /// The number of a known frame.
@@ -41,7 +41,7 @@ pub(super) fn may_keep(code: usize) -> bool {
 pub(super) fn add(code: usize, line: u32, frame: ForeignFrame) -> (usize, bool) {
     let mut table = lock();
     let table = table.get_or_insert_default();
-    // An odd number is no code object.
+    // An odd number is not a code object.
     let is_new = code & 1 == 0 && table.codes.insert(code);
     let next = FOREIGN_FRAME | table.frames.len();
     let number = *table.numbers.entry((code, line)).or_insert(next);
@@ -57,7 +57,7 @@ pub(crate) fn resolve(number: usize) -> Option<ForeignFrame> {
     lock().as_ref()?.frames.get(index).cloned()
 }
 
-/// The number of a frame. The code object is not known, so the names stand for it: an odd number, which is no address.
+/// The number of a frame. The code object is not known, so the names stand for it: an odd number, which is not an address.
 pub(super) fn number_by_names(frame: ForeignFrame) -> usize {
     let mut hasher = DefaultHasher::new();
     (&frame.function, &frame.file).hash(&mut hasher);

@@ -33,12 +33,12 @@ pub(super) const MOST: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     pub(super) current_frame: usize,
-    /// Where the innermost frame is in what the thread state points to, if that is no frame.
+    /// Where the innermost frame is in what the thread state points to, if that is not a frame.
     pub(super) inner: Option<usize>,
     pub(super) previous: usize,
     pub(super) code: usize,
     pub(super) position: Position,
-    /// Where a frame says that it is no frame of Python code.
+    /// Where a frame says that it is not a frame of Python code.
     pub(super) owner: Option<usize>,
     pub(super) file: usize,
     pub(super) name: usize,
@@ -167,7 +167,7 @@ pub(super) fn walk(
     }
     let mut found = Vec::new();
     let mut window = Window::default();
-    // Frames of native code are between the others. Memory that is no list of frames may lead back to itself.
+    // Frames of native code are between the others. Memory that is not a list of frames may lead back to itself.
     for _ in 0..most.saturating_mul(2) {
         if next == 0 || found.len() >= most {
             break;

@@ -10,8 +10,7 @@
 
 mod targets;
 
-use std::fs;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use cuguard_registry::{ContextInfo, Key, Record, Snapshot};
@@ -45,7 +44,7 @@ static EARLY: Mutex<Option<Early>> = Mutex::new(None);
 /// Searches for what is alive now. The report, which is made later, has what is not freed by then. Only the first call
 /// searches: the exit of an interpreter begins before that of the process, and ends the objects that have the addresses.
 pub(crate) fn search_early() {
-    let mut early = EARLY.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut early = cuguard_sync::lock(&EARLY);
     // Nothing that the program does grows while it exits.
     state::registry().end_history();
     if early.is_none() {
@@ -88,7 +87,7 @@ pub(crate) fn make(
 ) -> Rendered {
     register_frames(python::resolve);
     let registry = state::registry();
-    let early = EARLY.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let early = cuguard_sync::lock(&EARLY).take();
     let (fates, mut search) = find(early.as_ref());
     let fate = |key: &Key, record: &Record| {
         let early = early.as_ref();
@@ -146,7 +145,7 @@ fn process(
     groups.extend(registry.destroyed());
     Process {
         pid: std::process::id(),
-        command: command_line(),
+        command: cuguard_live::command_line(),
         reason: reason.to_owned(),
         duration: from_start(snapshot.taken_at),
         groups,
@@ -160,22 +159,5 @@ fn process(
             code,
         }),
         refused: shortage::all_refused(),
-    }
-}
-
-/// The command line of this process.
-pub(crate) fn command_line() -> String {
-    // `/proc/self` is the main thread, which has none once it has ended.
-    let bytes = fs::read("/proc/thread-self/cmdline").unwrap_or_default();
-    let words = bytes.split(|byte| *byte == 0);
-    let words: Vec<_> = words.map(String::from_utf8_lossy).collect();
-    words.join(" ").trim_end().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn a_process_has_a_command_line() {
-        assert!(super::command_line().contains("cuguard_audit"));
     }
 }

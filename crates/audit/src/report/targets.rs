@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use cuguard_registry::{Fate, Key, Kind, Record, Registry};
+use cuguard_registry::{Fate, Key, Record, Registry, ResourceKind};
 
 use crate::search::{Outcome, Target};
 use crate::state::{mappings, parts};
@@ -86,7 +86,7 @@ impl Targets {
         let mut ranges = BTreeMap::new();
         let mut targets = Self::default();
         for (key, record) in &records {
-            if key.kind == Kind::AddressRange {
+            if key.kind == ResourceKind::AddressRange {
                 let index = targets.add(key.address, record.bytes());
                 ranges.insert(key.address, (record.bytes(), index));
                 targets
@@ -100,8 +100,8 @@ impl Targets {
         };
         for (key, record) in &records {
             let found_by = match key.kind {
-                Kind::AddressRange => continue,
-                Kind::Physical => {
+                ResourceKind::AddressRange => continue,
+                ResourceKind::Physical => {
                     let mut all = vec![targets.add(key.address, 0)];
                     for (address, size) in mappings::ranges_of(key.address) {
                         all.push(targets.add(address, size));
@@ -109,16 +109,16 @@ impl Targets {
                     }
                     FoundBy::Any(all)
                 }
-                Kind::Mapped => {
+                ResourceKind::Mapped => {
                     let own = targets.add(key.address, record.bytes());
                     FoundBy::Any([own].into_iter().chain(around(key.address)).collect())
                 }
-                Kind::Managed => {
+                ResourceKind::Managed => {
                     let index = targets.add(key.address, record.bytes());
                     targets.list[index].is_managed = true;
                     FoundBy::One(index)
                 }
-                Kind::Module | Kind::Library => {
+                ResourceKind::Module | ResourceKind::Library => {
                     let mut all = vec![targets.add(key.address, 0)];
                     let parts = parts::of((key.kind, key.address)).into_iter();
                     all.extend(parts.map(|(part, bytes)| targets.add(part, bytes)));
@@ -171,7 +171,7 @@ impl Targets {
                 // With the host memory that alone has its address.
                 (Some(place), _) => (not_found, Some(place)),
                 // It was current on the thread that created it, and primary ones belong to the device.
-                (None, Kind::Context) => (Fate::Reachable, Some(driver)),
+                (None, ResourceKind::Context) => (Fate::Reachable, Some(driver)),
                 (None, _) => (not_found, None),
             };
             let known = Known {
@@ -188,17 +188,17 @@ impl Targets {
 /// Whether the program may have addresses inside of it. Otherwise it is a handle.
 fn has_addresses(key: &Key, record: &Record) -> bool {
     match key.kind {
-        Kind::Device
-        | Kind::StreamOrdered
-        | Kind::Pooled
-        | Kind::Pinned
-        | Kind::Registered
-        | Kind::WriteCombined
-        | Kind::Mapped
-        | Kind::GraphMemory
-        | Kind::AddressRange => true,
+        ResourceKind::Device
+        | ResourceKind::StreamOrdered
+        | ResourceKind::Pooled
+        | ResourceKind::Pinned
+        | ResourceKind::Registered
+        | ResourceKind::WriteCombined
+        | ResourceKind::Mapped
+        | ResourceKind::GraphMemory
+        | ResourceKind::AddressRange => true,
         // The handle of external memory belongs to no context.
-        Kind::Imported => record.context() != 0,
+        ResourceKind::Imported => record.context() != 0,
         _ => false,
     }
 }
@@ -207,13 +207,13 @@ fn has_addresses(key: &Key, record: &Record) -> bool {
 mod tests {
     use std::time::Duration;
 
-    use cuguard_registry::{Entry, Fate, Key, Kind, Level, Registry};
+    use cuguard_registry::{Entry, Fate, Key, Registry, ResourceKind, TrackingLevel};
 
     use super::{Fates, Targets};
     use crate::search::{Outcome, Place};
 
-    fn registry(records: &[(Kind, u64, u64)]) -> Registry {
-        let registry = Registry::new(Level::Stacks, 8);
+    fn registry(records: &[(ResourceKind, u64, u64)]) -> Registry {
+        let registry = Registry::new(TrackingLevel::Stacks, 8);
         for (kind, address, bytes) in records {
             let entry = Entry {
                 bytes: *bytes,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     /// The fates if these addresses are found.
-    fn fates(registry: &Registry, found: &[u64], all_searched: bool) -> Vec<(Kind, Fate)> {
+    fn fates(registry: &Registry, found: &[u64], all_searched: bool) -> Vec<(ResourceKind, Fate)> {
         let targets = Targets::of(registry, |_, _| false);
         let fates = find(&targets, found, all_searched);
         let mut all = Vec::new();
@@ -255,11 +255,11 @@ mod tests {
     /// Threads run on after the search.
     #[test]
     fn a_record_with_the_address_of_another_has_no_fate() {
-        let before = registry(&[(Kind::Device, 0x1000, 16)]);
+        let before = registry(&[(ResourceKind::Device, 0x1000, 16)]);
         let targets = Targets::of(&before, |_, _| false);
         let fates = find(&targets, &[], true);
         std::thread::sleep(Duration::from_millis(1));
-        let after = registry(&[(Kind::Device, 0x1000, 16)]);
+        let after = registry(&[(ResourceKind::Device, 0x1000, 16)]);
         let get = |registry: &Registry| {
             let mut fate = None;
             registry.for_each(|key, record| fate = fates.get(key, record));
@@ -271,12 +271,18 @@ mod tests {
 
     #[test]
     fn what_is_not_found_is_lost() {
-        let registry = registry(&[(Kind::Device, 0x1000, 16), (Kind::Stream, 0x77, 0)]);
-        let expected = [(Kind::Device, Fate::Reachable), (Kind::Stream, Fate::Lost)];
+        let registry = registry(&[
+            (ResourceKind::Device, 0x1000, 16),
+            (ResourceKind::Stream, 0x77, 0),
+        ]);
+        let expected = [
+            (ResourceKind::Device, Fate::Reachable),
+            (ResourceKind::Stream, Fate::Lost),
+        ];
         assert_eq!(fates(&registry, &[0x1000], true), expected);
         let expected = [
-            (Kind::Device, Fate::Reachable),
-            (Kind::Stream, Fate::Unclassified),
+            (ResourceKind::Device, Fate::Reachable),
+            (ResourceKind::Stream, Fate::Unclassified),
         ];
         assert_eq!(fates(&registry, &[0x1000], false), expected);
     }
@@ -284,21 +290,24 @@ mod tests {
     #[test]
     fn what_is_mapped_in_a_range_is_reachable_by_the_range() {
         let records = [
-            (Kind::AddressRange, 0x10_0000, 0x1_0000),
-            (Kind::Mapped, 0x10_8000, 0x1000),
-            (Kind::Mapped, 0x20_0000, 0x1000),
+            (ResourceKind::AddressRange, 0x10_0000, 0x1_0000),
+            (ResourceKind::Mapped, 0x10_8000, 0x1000),
+            (ResourceKind::Mapped, 0x20_0000, 0x1000),
         ];
         let expected = [
-            (Kind::Mapped, Fate::Lost),
-            (Kind::Mapped, Fate::Reachable),
-            (Kind::AddressRange, Fate::Reachable),
+            (ResourceKind::Mapped, Fate::Lost),
+            (ResourceKind::Mapped, Fate::Reachable),
+            (ResourceKind::AddressRange, Fate::Reachable),
         ];
         assert_eq!(fates(&registry(&records), &[0x10_0000], true), expected);
     }
 
     #[test]
     fn managed_memory_is_searched() {
-        let registry = registry(&[(Kind::Device, 0x1000, 16), (Kind::Managed, 0x2000, 64)]);
+        let registry = registry(&[
+            (ResourceKind::Device, 0x1000, 16),
+            (ResourceKind::Managed, 0x2000, 64),
+        ]);
         let targets = Targets::of(&registry, |_, _| false).list;
         let managed = targets.iter().filter(|target| target.is_managed);
         let managed: Vec<_> = managed.map(|target| (target.start, target.len)).collect();
@@ -307,14 +316,17 @@ mod tests {
 
     #[test]
     fn a_context_is_never_lost() {
-        let registry = registry(&[(Kind::Context, 0x5000, 0)]);
-        let expected = [(Kind::Context, Fate::Reachable)];
+        let registry = registry(&[(ResourceKind::Context, 0x5000, 0)]);
+        let expected = [(ResourceKind::Context, Fate::Reachable)];
         assert_eq!(fates(&registry, &[], true), expected);
     }
 
     #[test]
     fn only_memory_is_found_by_addresses_inside() {
-        let registry = registry(&[(Kind::Device, 0x1000, 16), (Kind::Array, 0x2000, 64)]);
+        let registry = registry(&[
+            (ResourceKind::Device, 0x1000, 16),
+            (ResourceKind::Array, 0x2000, 64),
+        ]);
         let mut targets = Targets::of(&registry, |_, _| false).list;
         targets.sort_by_key(|target| target.start);
         let lengths: Vec<_> = targets.iter().map(|target| target.len).collect();

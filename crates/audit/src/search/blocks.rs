@@ -4,13 +4,14 @@
 
 use std::ops::Range;
 
+use super::memory::PAGE;
+
 /// The alignment of blocks, and the unit of their sizes.
 const UNIT: u64 = 16;
 /// The header in front of a block: sizes of the block before, and of the block.
 const HEADER: u64 = 16;
 /// The end of a block reaches into the header of the next.
 const TAIL: u64 = 8;
-const PAGE: u64 = 4096;
 
 /// A heap: addresses with headers and blocks one after the other.
 struct Heap {

@@ -101,7 +101,7 @@ impl Search<'_> {
         let mut lost = None;
         for address in addresses {
             match reach.block_at(address) {
-                // Memory of the heap that is no block in use, or of another allocator.
+                // Memory of the heap that is not a block in use, or of another allocator.
                 None => {
                     return Hold::At(Found {
                         spot: Spot::new(Rank::Heap, address),

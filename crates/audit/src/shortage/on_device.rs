@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use cuguard_registry::{Key, Kind, Record, Registry};
+use cuguard_registry::{Key, Record, Registry, ResourceKind};
 use cuguard_sys::{CUdevice, pointer_attribute};
 
 use crate::real::queries;
@@ -38,7 +38,7 @@ impl OnDevice {
         });
         // Not above, where the registry is locked: the driver is called.
         without_context.retain(|key| match key.kind {
-            Kind::Physical | Kind::Mapped => {
+            ResourceKind::Physical | ResourceKind::Mapped => {
                 let own = mappings::device_of(key.kind, key.address);
                 own.map_or(is_only, |own| own == device)
             }

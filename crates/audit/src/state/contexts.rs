@@ -8,9 +8,9 @@ use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use cuguard_registry::{Kind, record_context_created, record_context_ended};
+use cuguard_registry::{ResourceKind, record_context_created, record_context_ended};
 use cuguard_sys::CUcontext;
 
 use super::{Taken, begin, counted, insert, is_used, put_back, registry, take};
@@ -48,7 +48,7 @@ thread_local! {
 
 /// Every change under this lock leaves the table valid, so a poisoned lock is harmless.
 fn lock() -> MutexGuard<'static, Table> {
-    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+    cuguard_sync::lock(&TABLE)
 }
 
 impl Table {
@@ -151,7 +151,7 @@ pub(crate) fn created(handle: usize, device: Option<i32>, is_primary: bool) {
         begin();
         let device = device.and_then(|device| u32::try_from(device).ok());
         record_context_created(number, device.unwrap_or(0));
-        insert(Kind::Context, handle as u64, 0, 0, 0);
+        insert(ResourceKind::Context, handle as u64, 0, 0, 0);
     }
 }
 
@@ -194,7 +194,7 @@ pub(crate) fn begin_destroy(handle: usize) -> Option<Ending> {
     drop(table);
     Some(Ending {
         context,
-        record: take(&[Kind::Context], handle as u64),
+        record: take(&[ResourceKind::Context], handle as u64),
         is_last: true,
     })
 }
@@ -212,7 +212,7 @@ pub(crate) fn begin_release(handle: usize) -> Option<Ending> {
     }
     drop(table);
     let record = match is_last {
-        true => take(&[Kind::Context], handle as u64),
+        true => take(&[ResourceKind::Context], handle as u64),
         false => None,
     };
     Some(Ending {
@@ -222,7 +222,7 @@ pub(crate) fn begin_release(handle: usize) -> Option<Ending> {
     })
 }
 
-/// [`begin_release`] of a context that is no primary one.
+/// [`begin_release`] of a context that is not a primary one.
 pub(crate) fn begin_detach(handle: usize) -> Option<Ending> {
     let primary_of = lock().find(handle)?.primary_of;
     match primary_of {
@@ -276,7 +276,7 @@ pub(crate) fn primary_ended(device: i32) {
     table.remove(context.number);
     drop(table);
     if is_used() {
-        let record = take(&[Kind::Context], context.handle as u64);
+        let record = take(&[ResourceKind::Context], context.handle as u64);
         let is_last = true;
         Ending {
             context,
@@ -298,7 +298,7 @@ pub(crate) fn reset_primary(device: i32) {
 /// Whether the process exits.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
-/// The process exits: what is destroyed from now on is no act of the program.
+/// The process exits: what is destroyed from now on is not done by the program.
 pub(crate) fn process_exits() {
     EXITING.store(true, Release);
 }
@@ -311,7 +311,7 @@ fn end_resources(number: u32) {
     }
     let imported = RefCell::new(Vec::new());
     registry().destroy_context(number, |key, _| {
-        if key.kind == Kind::Imported {
+        if key.kind == ResourceKind::Imported {
             imported.borrow_mut().push(key.address);
         }
         // What survives has no context.

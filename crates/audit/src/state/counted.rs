@@ -1,9 +1,9 @@
 //! Resources that are opened several times under one address, and closed as often: memory of another process.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 use super::{Taken, insert, put_back, take};
 
@@ -11,7 +11,7 @@ use super::{Taken, insert, put_back, take};
 static OPENED: Mutex<Option<HashMap<u64, u32>>> = Mutex::new(None);
 
 fn lock() -> MutexGuard<'static, Option<HashMap<u64, u32>>> {
-    OPENED.lock().unwrap_or_else(PoisonError::into_inner)
+    cuguard_sync::lock(&OPENED)
 }
 
 /// Records imported memory that was opened.
@@ -22,7 +22,7 @@ pub(crate) fn opened(address: u64, bytes: u64, context: u32) {
     let is_first = *uses == 1;
     drop(opened);
     if is_first {
-        insert(Kind::Imported, address, bytes, 0, context);
+        insert(ResourceKind::Imported, address, bytes, 0, context);
     }
 }
 
@@ -46,7 +46,7 @@ pub(crate) fn begin_close(address: u64) -> Option<Closing> {
     }
     drop(opened);
     let taken = match is_last {
-        true => take(&[Kind::Imported], address),
+        true => take(&[ResourceKind::Imported], address),
         false => None,
     };
     Some(Closing { address, taken })

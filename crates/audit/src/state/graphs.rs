@@ -5,9 +5,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 use super::{forget, insert};
 
@@ -46,7 +46,7 @@ static PLANS: Mutex<Option<HashMap<u64, Arc<Plan>>>> = Mutex::new(None);
 static CAPTURES: AtomicU64 = AtomicU64::new(0);
 
 fn lock() -> MutexGuard<'static, Option<HashMap<u64, Arc<Plan>>>> {
-    PLANS.lock().unwrap_or_else(PoisonError::into_inner)
+    cuguard_sync::lock(&PLANS)
 }
 
 /// Notes that a graph got a memory node.
@@ -112,12 +112,12 @@ pub(crate) fn destroy_failed(exec: u64, plan: Option<Arc<Plan>>) {
 /// Records a launch.
 pub(crate) fn launched(plan: &Plan, stream: u64) {
     for address in &plan.frees {
-        forget(Kind::GraphMemory, *address);
+        forget(ResourceKind::GraphMemory, *address);
     }
     for (address, bytes) in &plan.allocations {
         // A graph that frees its memory at the next launch has it under the same address.
-        forget(Kind::GraphMemory, *address);
-        insert(Kind::GraphMemory, *address, *bytes, stream, 0);
+        forget(ResourceKind::GraphMemory, *address);
+        insert(ResourceKind::GraphMemory, *address, *bytes, stream, 0);
     }
 }
 

@@ -4,9 +4,9 @@
 //! address, and, when only a mapping is left, the address of the mapping.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 use super::{Taken, forget, insert, move_record, put_back, take};
 
@@ -40,8 +40,7 @@ static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 
 /// Runs `change` with the table. It is short, and calls no driver.
 fn with<T>(change: impl FnOnce(&mut Table) -> T) -> T {
-    let mut table: MutexGuard<'_, Option<Table>> =
-        TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut table: MutexGuard<'_, Option<Table>> = cuguard_sync::lock(&TABLE);
     change(table.get_or_insert_default())
 }
 
@@ -69,7 +68,7 @@ impl Table {
 /// Records physical memory that was created or imported. `device` has it, where that is known.
 pub(crate) fn created(handle: u64, bytes: u64, device: Option<i32>) {
     with(|table| table.add(handle, device));
-    insert(Kind::Physical, handle, bytes, 0, 0);
+    insert(ResourceKind::Physical, handle, bytes, 0, 0);
 }
 
 /// Records one more handle of what is mapped at an address.
@@ -95,7 +94,10 @@ pub(crate) fn retained(handle: u64, address: u64) {
     match known {
         // Mapped before this library was there.
         None => created(handle, 0, None),
-        Some((true, mapped)) => move_record((Kind::Mapped, mapped), (Kind::Physical, handle)),
+        Some((true, mapped)) => move_record(
+            (ResourceKind::Mapped, mapped),
+            (ResourceKind::Physical, handle),
+        ),
         Some((false, _)) => {}
     }
 }
@@ -146,8 +148,11 @@ pub(crate) fn begin_release(handle: u64) -> Option<Releasing> {
         let own = with(|table| table.physical.get(&releasing.number).map(|own| own.handle));
         let own = own.unwrap_or(handle);
         match releasing.mapped {
-            Some(address) => move_record((Kind::Physical, own), (Kind::Mapped, address)),
-            None => releasing.taken = take(&[Kind::Physical], own),
+            Some(address) => move_record(
+                (ResourceKind::Physical, own),
+                (ResourceKind::Mapped, address),
+            ),
+            None => releasing.taken = take(&[ResourceKind::Physical], own),
         }
     }
     Some(releasing)
@@ -173,7 +178,10 @@ impl Releasing {
             Some(physical.handle)
         });
         if let (1, Some(address), Some(own)) = (self.handles, self.mapped, own) {
-            move_record((Kind::Mapped, address), (Kind::Physical, own));
+            move_record(
+                (ResourceKind::Mapped, address),
+                (ResourceKind::Physical, own),
+            );
         }
         put_back(self.taken);
     }
@@ -207,9 +215,12 @@ pub(crate) fn unmapped(start: u64, size: u64) {
         match change {
             None => return,
             Some(Change::None) => {}
-            Some(Change::Freed(address)) => forget(Kind::Mapped, address),
+            Some(Change::Freed(address)) => forget(ResourceKind::Mapped, address),
             Some(Change::Moved(address, next)) => {
-                move_record((Kind::Mapped, address), (Kind::Mapped, next));
+                move_record(
+                    (ResourceKind::Mapped, address),
+                    (ResourceKind::Mapped, next),
+                );
             }
         }
     }
@@ -225,10 +236,10 @@ enum Change {
 }
 
 /// The device that has physical memory, by the kind and address of its record; `CU_DEVICE_CPU` for memory of the host.
-pub(crate) fn device_of(kind: Kind, address: u64) -> Option<i32> {
+pub(crate) fn device_of(kind: ResourceKind, address: u64) -> Option<i32> {
     with(|table| {
         let number = match kind {
-            Kind::Mapped => table.at(address)?,
+            ResourceKind::Mapped => table.at(address)?,
             _ => *table.by_handle.get(&address)?,
         };
         table.physical.get(&number)?.device

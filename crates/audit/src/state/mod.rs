@@ -30,14 +30,14 @@ use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use cuguard_registry::{Entry, Key, Kind, Level, MAX_DEPTH, Registry, Removed};
+use cuguard_registry::{Entry, Key, MAX_DEPTH, Registry, Removed, ResourceKind, TrackingLevel};
 
 use crate::origin;
 
 /// The records of this process.
 pub(crate) fn registry() -> &'static Registry {
     static REGISTRY: OnceLock<Registry> = OnceLock::new();
-    REGISTRY.get_or_init(|| Registry::new(Level::Stacks, MAX_DEPTH))
+    REGISTRY.get_or_init(|| Registry::new(TrackingLevel::Stacks, MAX_DEPTH))
 }
 
 /// A record that was removed before the driver frees, because another thread may get the address at that moment.
@@ -74,7 +74,7 @@ pub(crate) fn begin() {
 /// Records what the driver just allocated or created. `context` is 0 for what no context owns.
 // Not inlined, so that the frames of this library are few.
 #[inline(never)]
-pub(crate) fn insert(kind: Kind, address: u64, bytes: u64, stream: u64, context: u32) {
+pub(crate) fn insert(kind: ResourceKind, address: u64, bytes: u64, stream: u64, context: u32) {
     if !is_used() {
         begin();
         ANY.store(true, Relaxed);
@@ -90,13 +90,13 @@ pub(crate) fn insert(kind: Kind, address: u64, bytes: u64, stream: u64, context:
 }
 
 /// Whether there is a record.
-pub(crate) fn contains(kind: Kind, address: u64) -> bool {
+pub(crate) fn contains(kind: ResourceKind, address: u64) -> bool {
     is_used() && registry().get(Key::by_address(kind, address)).is_some()
 }
 
 /// Removes the record of what is about to be freed. Only one of these kinds can be at an address.
 #[inline]
-pub(crate) fn take(kinds: &[Kind], address: u64) -> Option<Taken> {
+pub(crate) fn take(kinds: &[ResourceKind], address: u64) -> Option<Taken> {
     match is_used() && address != 0 {
         true => registry().remove_any(kinds, address),
         // Programs free null pointers.
@@ -105,7 +105,7 @@ pub(crate) fn take(kinds: &[Kind], address: u64) -> Option<Taken> {
 }
 
 /// Removes the record of what ended in another way than by a free.
-pub(crate) fn forget(kind: Kind, address: u64) {
+pub(crate) fn forget(kind: ResourceKind, address: u64) {
     let _ = take(&[kind], address);
 }
 
@@ -118,12 +118,12 @@ pub(crate) fn put_back(taken: Option<Taken>) {
 }
 
 /// Gives a record another key, with its call site and time as they are.
-pub(crate) fn move_record(from: (Kind, u64), to: (Kind, u64)) {
+pub(crate) fn move_record(from: (ResourceKind, u64), to: (ResourceKind, u64)) {
     let key = |(kind, address)| Key::by_address(kind, address);
     registry().rekey(key(from), key(to));
 }
 
-/// Writes how much of a kind is alive, and returns 0; returns -1 for a name that is no kind. For programs that check
+/// Writes how much of a kind is alive, and returns 0; returns -1 for a name that is not a kind. For programs that check
 /// themselves while they run under `cuguard run`, and for tests.
 ///
 /// # Safety
@@ -140,8 +140,8 @@ pub unsafe extern "C" fn cuguard_audit_live(
     }
     // SAFETY: as the caller guarantees.
     let name = unsafe { CStr::from_ptr(kind) }.to_bytes();
-    let named = |kind: &&Kind| kind.name().as_bytes() == name;
-    let Some(kind) = Kind::ALL.iter().find(named) else {
+    let named = |kind: &&ResourceKind| kind.name().as_bytes() == name;
+    let Some(kind) = ResourceKind::ALL.iter().find(named) else {
         return -1;
     };
     let live = registry().totals(*kind).live();

@@ -2,12 +2,12 @@
 //! (`cuFuncGetModule`) and the library of a kernel (`cuKernelGetLibrary`), so a program that has these has the module.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
 /// A module or a library, by its handle.
-pub(crate) type Owner = (Kind, u64);
+pub(crate) type Owner = (ResourceKind, u64);
 
 #[derive(Debug, Default)]
 struct Table {
@@ -20,12 +20,12 @@ static TABLE: Mutex<Option<Table>> = Mutex::new(None);
 
 /// Runs `change` with the table. It is short, and calls no driver.
 fn with<T>(change: impl FnOnce(&mut Table) -> T) -> T {
-    let mut table = TABLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut table = cuguard_sync::lock(&TABLE);
     change(table.get_or_insert_default())
 }
 
 /// Records a part of what has the handle, which may be a part itself: the function of a kernel is one of the kernel's library.
-pub(crate) fn found(kind: Kind, handle: u64, part: u64, bytes: u64) {
+pub(crate) fn found(kind: ResourceKind, handle: u64, part: u64, bytes: u64) {
     with(|table| {
         let owner = table.owners.get(&handle).copied();
         let owner = owner.unwrap_or((kind, handle));
@@ -63,26 +63,26 @@ pub(crate) fn of(owner: Owner) -> Vec<(u64, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use cuguard_registry::Kind;
+    use cuguard_registry::ResourceKind;
 
     use super::{found, of, put_back, take};
 
     #[test]
     fn parts_of_parts_belong_to_the_library() {
-        let library = (Kind::Library, 0x7000_1000);
-        found(Kind::Library, library.1, 0x7000_2000, 0);
-        found(Kind::Library, library.1, 0x7000_2000, 0);
-        found(Kind::Library, 0x7000_2000, 0x7000_3000, 0);
-        found(Kind::Module, 0x7000_3000, 0x7000_4000, 64);
+        let library = (ResourceKind::Library, 0x7000_1000);
+        found(ResourceKind::Library, library.1, 0x7000_2000, 0);
+        found(ResourceKind::Library, library.1, 0x7000_2000, 0);
+        found(ResourceKind::Library, 0x7000_2000, 0x7000_3000, 0);
+        found(ResourceKind::Module, 0x7000_3000, 0x7000_4000, 64);
         let parts = [(0x7000_2000, 0), (0x7000_3000, 0), (0x7000_4000, 64)];
         assert_eq!(of(library), parts);
-        assert_eq!(of((Kind::Module, 0x7000_3000)), []);
+        assert_eq!(of((ResourceKind::Module, 0x7000_3000)), []);
         assert_eq!(take(library), parts);
         assert_eq!(of(library), []);
         put_back(library, parts.into());
         assert_eq!(take(library), parts);
         // The driver uses handles again.
-        found(Kind::Module, 0x7000_2000, 0x7000_3000, 0);
-        assert_eq!(of((Kind::Module, 0x7000_2000)), [(0x7000_3000, 0)]);
+        found(ResourceKind::Module, 0x7000_2000, 0x7000_3000, 0);
+        assert_eq!(of((ResourceKind::Module, 0x7000_2000)), [(0x7000_3000, 0)]);
     }
 }

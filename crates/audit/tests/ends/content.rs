@@ -1,7 +1,5 @@
 //! What a report has that depends on the end.
 
-use std::process::Command;
-
 use super::program::{assert_end, code, command, folder, program, report, text};
 
 /// The report is made last, so what exit handlers and destructors free is not in it.
@@ -21,7 +19,6 @@ fn a_failed_device_is_named() {
     let Some(program) = program() else { return };
     let folder = folder().join("failed");
     std::fs::create_dir_all(&folder).expect("a folder can be created");
-    let source = folder.join("driver.c");
     let code = "#include <stddef.h>
 int cuInit(unsigned flags) { return (int)flags; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { *context = (void *)(0x1000 + (size_t)device); return 0; }
@@ -35,14 +32,9 @@ int cuMemAlloc_v2(unsigned long long *memory, size_t bytes) {
 }
 int cuCtxSynchronize(void) { return 700; }
 int cuMemFree_v2(unsigned long long memory) { (void)memory; return 700; }\n";
-    std::fs::write(&source, code).expect("a file can be written");
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let compiled = Command::new(compiler)
-        .args(["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o"])
-        .args([&folder.join("libcuda.so.1"), &source])
-        .output()
+    let options = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
+    cuguard_testing::compile(&folder.join("libcuda.so.1"), code, options)
         .expect("it compiled the program");
-    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
     let mut command = command(program, "illegal address");
     let report = report(command.env("LD_LIBRARY_PATH", &folder), 27);
     let failure = serde_json::json!({"function": "cuCtxSynchronize", "code": 700});

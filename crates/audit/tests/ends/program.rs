@@ -1,7 +1,7 @@
 //! The program that ends as it is asked to, and how it ended.
 
 use cuguard_testing::{Requirement, not_run};
-use std::io::ErrorKind;
+use std::ffi::OsStr;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Output};
@@ -42,24 +42,15 @@ pub(crate) fn program() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| {
         let folder = folder();
-        let (program, source) = (folder.join("ends"), folder.join("ends.c"));
-        std::fs::write(&source, include_str!("ends.c")).expect("a file can be written");
         std::os::unix::fs::symlink(built("libcuda_sim.so"), folder.join("libcuda.so.1"))
             .expect("a link can be created");
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let output = Command::new(&compiler)
-            .args(["-std=gnu11", "-Wall", "-pthread", "-o"])
-            .args([&program, &source])
-            .arg("-L")
-            .arg(&folder)
-            .args(["-l:libcuda.so.1", "-ldl"])
-            .output();
-        match output {
-            Ok(output) if output.status.success() => Some(program),
-            Ok(output) => panic!("{}", String::from_utf8_lossy(&output.stderr)),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => panic!("cannot run {}: {error}", compiler.display()),
-        }
+        let options = ["-std=gnu11", "-Wall", "-pthread", "-L"].map(OsStr::new);
+        let libraries = ["-l:libcuda.so.1", "-ldl"].map(OsStr::new);
+        let all = options
+            .into_iter()
+            .chain([folder.as_os_str()])
+            .chain(libraries);
+        cuguard_testing::compile(&folder.join("ends"), include_str!("ends.c"), all)
     });
     if program.is_none() {
         not_run(Requirement::CCompiler, "");

@@ -76,16 +76,7 @@ fn every_signal_has_its_report() {
 /// Compiles a library.
 fn shared_library(name: &str, code: &str) -> PathBuf {
     let library = folder().join(format!("{name}.so"));
-    let source = folder().join(format!("{name}.c"));
-    std::fs::write(&source, code).expect("a file can be written");
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let compiled = Command::new(compiler)
-        .args(["-shared", "-fPIC", "-o"])
-        .args([&library, &source])
-        .output()
-        .expect("it compiled the program");
-    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
-    library
+    cuguard_testing::compile(&library, code, ["-shared", "-fPIC"]).expect("it compiled the program")
 }
 
 /// The dynamic linker's locks are held by the thread that exits, so no other thread can look anything up.

@@ -4,9 +4,7 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use cuguard_testing::{Requirement, not_run};
 use std::ffi::OsStr;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -101,30 +99,18 @@ pub fn programs() -> PathBuf {
 /// Compiles `source` to `name` in a folder, and returns its path. Libraries in the folder are found, and headers in
 /// `tests/programs`. `None` without a C compiler, with a line on standard error.
 pub fn compile(folder: &Folder, name: &str, source: &str, arguments: &[&str]) -> Option<PathBuf> {
-    let (output, file) = (folder.join(name), folder.join(&format!("{name}.c")));
-    std::fs::write(&file, source).expect("a file can be written");
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let run = Command::new(&compiler)
-        .args(["-std=gnu11", "-g", "-Wall", "-Werror", "-o"])
-        .args([&output, &file])
-        .arg("-I")
-        .arg(programs())
-        .arg("-L")
-        .arg(folder.path())
-        .args(arguments)
-        .args(["-ldl", "-lpthread"])
-        .output();
-    match run {
-        Ok(run) => {
-            assert_success(&run);
-            Some(output)
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            not_run(Requirement::CCompiler, "");
-            None
-        }
-        Err(error) => panic!("cannot run {}: {error}", compiler.display()),
-    }
+    let headers = programs();
+    let mut all: Vec<&OsStr> = ["-std=gnu11", "-g", "-Wall", "-Werror", "-I"]
+        .map(OsStr::new)
+        .into();
+    all.extend([
+        headers.as_os_str(),
+        OsStr::new("-L"),
+        folder.path().as_os_str(),
+    ]);
+    all.extend(arguments.iter().map(OsStr::new));
+    all.extend(["-ldl", "-lpthread"].map(OsStr::new));
+    cuguard_testing::compile(&folder.join(name), source, all)
 }
 
 /// A program that is run under the audit library, with the driver in a folder.

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use cuguard::report::ReportSettings;
-use cuguard::{Context, Error, Level};
+use cuguard::{Context, Error, TrackingLevel};
 use cuguard_nvml::{ComputeMode, Gpu, Memory};
 
 use super::facts::{Measured, Probe};
@@ -166,7 +166,7 @@ fn measure(
 fn quiet_context(ordinal: u32, dedicated: bool) -> cuguard::Result<Context> {
     let builder = Context::builder()
         .device(ordinal)
-        .level(Level::Counts)
+        .level(TrackingLevel::Counts)
         .report(ReportSettings::default());
     if dedicated {
         builder.dedicated().build()

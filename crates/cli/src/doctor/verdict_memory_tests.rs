@@ -167,7 +167,7 @@ fn memory_in_pieces() {
     assert_eq!(pieces(40 * GIB, 20 * GIB), [("fragmented", Problem)]);
     assert_eq!(pieces(40 * GIB, 38 * GIB), []);
     assert_eq!(pieces(40 * GIB, 38 * GIB - 1), [("fragmented", Problem)]);
-    // So little is no fragmentation, whatever the share.
+    // So little is not fragmentation, whatever the share.
     assert_eq!(pieces(60 * MIB, 0), []);
 }
 

@@ -99,14 +99,14 @@ impl Options {
         self.json || !(self.folded || self.outputs().next().is_some())
     }
 
-    /// Refuses files that would overwrite each other, and what is no name of a file.
+    /// Refuses files that would overwrite each other, and what is not a file name.
     fn check_files(&self) -> Result<(), Failure> {
         let files: Vec<_> = self.outputs().collect();
         for (index, path) in files.iter().enumerate() {
             let why = match files[..index].contains(path) {
                 true => "two outputs have this name",
                 false if path.as_os_str() == "-" => {
-                    "it is no name of a file; standard output is for text, --json and --folded"
+                    "it is not a file name; standard output is for text, --json and --folded"
                 }
                 false => continue,
             };

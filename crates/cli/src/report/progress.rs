@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -30,7 +30,7 @@ impl Progress {
         let show = move || {
             let begin = Instant::now();
             while receiver.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
-                let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut state = cuguard_sync::lock(&shared);
                 let seconds = begin.elapsed().as_secs();
                 let stage: String = state.stage.chars().filter(|c| !c.is_control()).collect();
                 let line = format!("\r\x1b[Kcuguard {command}: {stage}, {seconds} s");
@@ -50,24 +50,20 @@ impl Progress {
 
     /// What is done now.
     pub(crate) fn stage(&self, stage: &str) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = cuguard_sync::lock(&self.state);
         stage.clone_into(&mut state.stage);
     }
 
     /// Writes something else to the terminal.
     pub(crate) fn interrupt(&self, write: impl FnOnce()) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = cuguard_sync::lock(&self.state);
         state.clear();
         write();
     }
 
     /// Removes the line.
     pub(crate) fn end(&self) {
-        let thread = self
-            .end
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
+        let thread = cuguard_sync::lock(&self.end).take();
         if let Some((sender, thread)) = thread {
             drop(sender);
             let _ = thread.join();

@@ -10,19 +10,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
 
+use cuguard::snapshot::Amount;
 use cuguard_live::SignalName;
 use cuguard_report::phrase::count;
 use cuguard_report::{ByteSize, FailOn};
 
 /// How many processes are listed.
 const LISTED: usize = 20;
-
-/// Bytes and their allocations, or handles without bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Amount {
-    bytes: u64,
-    count: u64,
-}
 
 /// One report of a process. A process that executes another program has several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -362,7 +356,7 @@ impl Summary {
     }
 }
 
-/// Whether a process has not ended. It is no child of this one.
+/// Whether a process has not ended. It is not a child of this one.
 fn is_running(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name is in parentheses and may have any letters.

@@ -149,7 +149,7 @@ fn option_words(options: &Options, folder: &Path) -> Result<Vec<String>, Failure
             return Err(failure(why.to_owned()));
         }
         if path.as_os_str() == "-" {
-            let why = "it is no name of a file; without --output reports go to standard error";
+            let why = "it is not a file name; without --output reports go to standard error";
             return Err(failure(why.to_owned()));
         }
         let name = value(path, folder, true).map_err(failure)?;
@@ -252,7 +252,7 @@ impl Words {
                 let read = file.by_ref().take(8).read_to_end(&mut start);
                 read.map_err(|error| failure(error.to_string()))?;
                 if !start.is_empty() && start != MAGIC {
-                    return Err(failure("the file exists and is no recording".to_owned()));
+                    return Err(failure("the file exists and is not a recording".to_owned()));
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -288,7 +288,7 @@ impl Words {
         }
         let file = open_report_file(path).map_err(failure)?;
         let info = file.metadata().map_err(failure)?;
-        // Standard output may be this file, with output that is no report.
+        // Standard output may be this file, with output that is not a report.
         let own = ["/proc/self/fd/1", "/proc/self/fd/2"].into_iter();
         let mut own = own.filter_map(|own| std::fs::metadata(own).ok());
         if !own.any(|own| (own.dev(), own.ino()) == (info.dev(), info.ino())) {
@@ -403,7 +403,7 @@ mod tests {
             ),
             (
                 ["--output", "-"],
-                "--output -: it is no name of a file; without --output reports go to standard error",
+                "--output -: it is not a file name; without --output reports go to standard error",
             ),
             (
                 ["--report=github", "--output=/a"],

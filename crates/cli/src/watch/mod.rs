@@ -82,7 +82,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
 fn try_run(options: &Options) -> Result<(), String> {
     let sites = usize::from(options.top);
     if !options.once && !io::stdout().is_terminal() {
-        return Err("standard output is no terminal; --once prints one frame as text".to_owned());
+        return Err(
+            "standard output is not a terminal; --once prints one frame as text".to_owned(),
+        );
     }
     let first = sample::take_first(options.process, sites)?;
     let process = first.process;

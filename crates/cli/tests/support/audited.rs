@@ -2,8 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+use std::ffi::OsStr;
 use std::fs;
-use std::io::ErrorKind;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -57,25 +57,15 @@ pub fn program() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
     let program = PROGRAM.get_or_init(|| {
         let folder = subfolder("program");
-        let (program, source) = (folder.join("ends"), folder.join("ends.c"));
-        fs::write(&source, include_str!("../../../audit/tests/ends/ends.c"))
-            .expect("a file can be written");
         std::os::unix::fs::symlink(simulated_driver(), folder.join("libcuda.so.1"))
             .expect("a link can be created");
-        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-        let output = Command::new(&compiler)
-            .args(["-std=gnu11", "-pthread", "-o"])
-            .args([&program, &source])
-            .arg("-L")
-            .arg(&folder)
-            .args(["-l:libcuda.so.1", "-ldl"])
-            .output();
-        match output {
-            Ok(output) if output.status.success() => Some(program),
-            Ok(output) => panic!("{}", text(&output.stderr)),
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
-            Err(error) => panic!("cannot run {}: {error}", compiler.display()),
-        }
+        let source = include_str!("../../../audit/tests/ends/ends.c");
+        compile_against(
+            &folder,
+            &folder.join("ends"),
+            source,
+            &["-std=gnu11", "-pthread"],
+        )
     });
     if program.is_none() {
         not_run(Requirement::CCompiler, "");
@@ -100,23 +90,17 @@ pub fn live_program() -> Option<&'static Path> {
 pub fn compile(to: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
     // Puts the simulated driver into the folder.
     program()?;
-    let file = to.with_extension("c");
-    fs::write(&file, source).expect("a file can be written");
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let compiled = Command::new(&compiler)
-        .args(["-std=gnu11", "-g", "-Wall", "-pthread"])
-        .args(flags)
-        .arg("-o")
-        .args([to, &file])
-        .arg("-L")
-        .arg(folder().join("program"))
-        .args(["-l:libcuda.so.1", "-ldl"])
-        .output();
-    match compiled {
-        Ok(compiled) if compiled.status.success() => Some(to.to_owned()),
-        Ok(compiled) => panic!("{}", text(&compiled.stderr)),
-        Err(error) => panic!("cannot run {}: {error}", compiler.display()),
-    }
+    let mut all = vec!["-std=gnu11", "-g", "-Wall", "-pthread"];
+    all.extend(flags);
+    compile_against(&folder().join("program"), to, source, &all)
+}
+
+/// Compiles against the driver in a folder.
+fn compile_against(driver: &Path, to: &Path, source: &str, flags: &[&str]) -> Option<PathBuf> {
+    let flags = flags.iter().map(OsStr::new).chain([OsStr::new("-L")]);
+    let libraries = ["-l:libcuda.so.1", "-ldl"].map(OsStr::new);
+    let all = flags.chain([driver.as_os_str()]).chain(libraries);
+    cuguard_testing::compile(to, source, all)
 }
 
 /// `cuguard run` with these arguments, with the simulated driver and a cache folder of the tests.

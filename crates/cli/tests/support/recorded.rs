@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use cuguard_recording::{
-    Definitions, Embedded, Event, Kind, Options, Site, StackDefinition, What, embed_symbols,
-    note_exit, record, start,
+    Definitions, Embedded, Event, Options, RecordedKind, Site, StackDefinition, What,
+    embed_symbols, note_exit, record, start,
 };
 use cuguard_sync::clock::nanoseconds;
 
@@ -23,8 +23,8 @@ struct Known;
 static STACKS: [[usize; 2]; 2] = [[0x100, 0x200], [0x110, 0x200]];
 
 impl Definitions for Known {
-    fn kinds(&self) -> Vec<Kind> {
-        let kind = |name: &str, on_device, is_memory| Kind {
+    fn kinds(&self) -> Vec<RecordedKind> {
+        let kind = |name: &str, on_device, is_memory| RecordedKind {
             name: name.to_owned(),
             on_device,
             is_memory,

@@ -60,7 +60,7 @@ pub fn pci_bus_id(device: CUdevice, buffer: &mut [u8]) -> Result<&CStr> {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_INVALID_VALUE` if there is none or the text is no address, or any other driver error.
+/// `CUDA_ERROR_INVALID_VALUE` if there is none, or the text is not an address, or any other driver error.
 #[inline]
 pub fn by_pci_bus_id(address: &CStr) -> Result<CUdevice> {
     // SAFETY: the variable can be written to; the text ends with a NUL.

@@ -63,7 +63,7 @@ pub unsafe fn address_free(address: CUdeviceptr, bytes: usize) -> Result {
 ///
 /// # Errors
 ///
-/// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_INVALID_VALUE` where the size is no multiple of the granularity, or any other
+/// `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_INVALID_VALUE` where the size is not a multiple of the granularity, or any other
 /// driver error.
 #[inline]
 pub fn create(bytes: usize, device: CUdevice) -> Result<CUmemGenericAllocationHandle> {

@@ -2,7 +2,6 @@
 
 pub mod cust_raw_names;
 use std::ffi::{OsStr, OsString};
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -152,28 +151,8 @@ pub(crate) fn compile_with(name: &str, source: &str, arguments: &[&OsStr]) -> Op
     }
     let folder = library.parent().expect("a file lies in a folder");
     std::fs::create_dir_all(folder).expect("the folder can be made");
-    let code = library.with_extension("c");
-    std::fs::write(&code, source).expect("the source can be written");
-    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
-    let output = Command::new(&compiler)
-        .args(["-shared", "-fPIC", "-w", "-o"])
-        .args([&library, &code])
-        .args(arguments)
-        .output();
-    let output = match output {
-        Ok(output) => output,
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            cuguard_testing::not_run(cuguard_testing::Requirement::CCompiler, "");
-            return None;
-        }
-        Err(error) => panic!("cannot run {}: {error}", compiler.display()),
-    };
-    assert!(
-        output.status.success(),
-        "cannot compile {name}:\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Some(library)
+    let shared = ["-shared", "-fPIC", "-w"].map(OsStr::new);
+    cuguard_testing::compile(&library, source, shared.iter().chain(arguments))
 }
 
 /// The driver that is installed on this machine, if there is one.

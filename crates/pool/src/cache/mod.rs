@@ -28,9 +28,9 @@ mod thread_cache;
 mod tests;
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use cuguard_sync::process;
+use cuguard_sync::{process, try_lock};
 
 pub(crate) use class::{Class, LARGEST};
 pub(crate) use lists::LIMIT;
@@ -304,11 +304,7 @@ impl<B: Backend> Caches<B> {
 
     /// The same, for a thread that must not wait. `None` while another thread holds the lock.
     pub(crate) fn try_bytes(&self) -> Option<u64> {
-        match self.registered.try_lock() {
-            Ok(registered) => Some(registered.bytes()),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner().bytes()),
-            Err(TryLockError::WouldBlock) => None,
-        }
+        Some(try_lock(&self.registered)?.bytes())
     }
 
     /// How many caches there are, those of ended threads not counted.
@@ -348,9 +344,7 @@ impl<B: Backend> Caches<B> {
     }
 
     fn registered(&self) -> MutexGuard<'_, Registered<B>> {
-        self.registered
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        cuguard_sync::lock(&self.registered)
     }
 }
 

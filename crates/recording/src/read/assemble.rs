@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::chunks::{self, Raw};
 use super::error::ReadError;
-use crate::data::{Diagnosis, Embedded, End, Event, Frame, Kind, Recording, Stack, What};
+use crate::data::{Diagnosis, Embedded, End, Event, Frame, RecordedKind, Recording, Stack, What};
 use crate::definition::Definition;
 use crate::note::Note;
 
@@ -53,7 +53,7 @@ pub(super) fn read(bytes: &[u8], until: u64) -> Result<Recording, ReadError> {
     Ok(recording)
 }
 
-/// That of an interpreter begins before that of the process. An interpreter that ends while the program goes on is no exit: memory
+/// That of an interpreter begins before that of the process. An interpreter that ends while the program goes on is not an exit: memory
 /// is allocated after it.
 fn exit_begins(recording: &Recording, mut times: Vec<u64>) -> Option<u64> {
     times.sort_unstable();
@@ -271,11 +271,11 @@ fn add_symbol(recording: &mut Recording, known: &mut HashMap<u64, usize>, symbol
 }
 
 /// Kinds that the file does not define have a number for a name.
-fn fill_kinds(kinds: &mut Vec<Kind>, last: usize) {
+fn fill_kinds(kinds: &mut Vec<RecordedKind>, last: usize) {
     for index in kinds.len()..=last {
-        kinds.push(Kind {
+        kinds.push(RecordedKind {
             name: format!("kind {index}"),
-            ..Kind::default()
+            ..RecordedKind::default()
         });
     }
 }

@@ -64,7 +64,7 @@ pub enum ReadError {
     Header(String),
 }
 
-/// What a file that is no recording seems to be.
+/// What a file that is not a recording seems to be.
 pub(super) fn describe(bytes: &[u8]) -> String {
     let known: [(&[u8], &str); 6] = [
         (b"\x7fELF", "a program or library (ELF)"),

@@ -79,10 +79,12 @@ fn a_file_that_exists_is_replaced_or_kept() {
     let other = Scratch(other.path().to_owned());
     assert_ne!(other.0, scratch.0);
     assert_eq!(std::fs::read(&scratch.0).unwrap(), b"mine");
-    // It is no recording.
+    // It is not a recording.
     let error = Writer::create(&scratch.options(), &Source).unwrap_err();
     assert!(
-        error.to_string().ends_with("it exists and is no recording"),
+        error
+            .to_string()
+            .ends_with("it exists and is not a recording"),
         "{error}"
     );
     assert_eq!(std::fs::read(&scratch.0).unwrap(), b"mine");
@@ -123,7 +125,7 @@ fn a_path_that_cannot_be_created_is_an_error() {
         ),
         (
             "/dev/null",
-            "cannot record into /dev/null: it exists and is no regular file",
+            "cannot record into /dev/null: it exists and is not a regular file",
         ),
     ] {
         let error = Writer::create(&Options::new(path), &Source).unwrap_err();

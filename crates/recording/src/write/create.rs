@@ -31,7 +31,7 @@ pub(super) fn create(path: &Path, replace: bool) -> io::Result<(File, PathBuf)> 
     if let Ok(metadata) = std::fs::metadata(path)
         && !metadata.is_file()
     {
-        let text = "it exists and is no regular file";
+        let text = "it exists and is not a regular file";
         return Err(io::Error::new(ErrorKind::InvalidInput, text));
     }
     let (file, temporary) = create_temporary(path)?;
@@ -125,7 +125,7 @@ fn replace_old(temporary: &Path, path: &Path) -> io::Result<bool> {
             Err(_) => return Ok(false),
         };
         if is_foreign(&old) {
-            let text = "it exists and is no recording";
+            let text = "it exists and is not a recording";
             return Err(io::Error::new(ErrorKind::InvalidInput, text));
         }
         let would_block = |error: io::Error| error.kind() == ErrorKind::WouldBlock;

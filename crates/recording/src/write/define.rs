@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::file::{Chunk, ChunkFile, NoChunk};
 use super::once::Once;
@@ -47,7 +47,7 @@ impl Definer {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        cuguard_sync::lock(&self.inner)
     }
 
     /// Writes the kinds, and the modules that are loaded now.

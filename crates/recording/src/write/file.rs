@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use super::create::{self, identity};
 use super::{mapped, ranges};
@@ -187,7 +187,7 @@ impl ChunkFile {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        cuguard_sync::lock(&self.inner)
     }
 
     /// A chunk for events. The second value says that the limit is reached and short-lived allocations are to be left

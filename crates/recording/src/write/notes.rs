@@ -1,6 +1,6 @@
 //! Notes: few, from any thread, in chunks of their own.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use super::file::{Chunk, ChunkFile, NoChunk};
 use crate::note::Note;
@@ -16,7 +16,7 @@ impl Notes {
         file: &ChunkFile,
         notes: impl Iterator<Item = Note>,
     ) -> Result<(), NoChunk> {
-        let mut chunk = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chunk = cuguard_sync::lock(&self.0);
         for note in notes {
             let record = note.encode();
             if chunk.as_mut().is_some_and(|chunk| chunk.append(&record)) {

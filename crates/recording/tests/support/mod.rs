@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cuguard_recording::{
-    Definitions, Event, Kind, Options, Recording, StackDefinition, What, is_on, record, start,
+    Definitions, Event, Options, RecordedKind, Recording, StackDefinition, What, is_on, record,
+    start,
 };
 use cuguard_sync::clock;
 
@@ -16,8 +17,8 @@ pub(crate) const FILE: &str = "RECORDING";
 pub(crate) struct Source;
 
 impl Definitions for Source {
-    fn kinds(&self) -> Vec<Kind> {
-        vec![Kind {
+    fn kinds(&self) -> Vec<RecordedKind> {
+        vec![RecordedKind {
             name: "device".to_owned(),
             on_device: true,
             is_memory: true,

@@ -20,7 +20,7 @@ use crate::symbols::Frame;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameClass {
-    /// The program's, or of a library that is no CUDA library.
+    /// The program's, or of a library that is not a CUDA library.
     User,
     /// Of the driver or the CUDA runtime, through which every allocation goes.
     Driver,

@@ -5,10 +5,10 @@ use std::fmt::Write;
 
 use cuguard_registry::Fate;
 
-use super::prepare::{Prepared, is_destroyed_memory};
+use super::prepare::{PreparedProcess, is_destroyed_memory};
 use super::text::{line, refusal, rising, who, word};
+use crate::annotations::Annotations;
 use crate::fail_on::FailOn;
-use crate::github::{property, value};
 use crate::phrase::{count, printable};
 use crate::rows::Row;
 use crate::symbols::Frame;
@@ -17,20 +17,19 @@ use crate::words::amount_of;
 /// The annotations, each on a line of its own, and the sum. `root` is the folder of the repository, to which the runner
 /// expects relative files.
 pub(super) fn render(
-    prepared: &Prepared<'_>,
+    prepared: &PreparedProcess<'_>,
     max: usize,
     fail_on: FailOn,
     root: Option<&str>,
 ) -> String {
-    let mut text = String::new();
+    let mut page = Annotations::new(&prepared.paths, root);
     let command = |fails: bool| if fails { "error" } else { "warning" };
     for row in prepared.refused.iter().take(max) {
         let title = refusal(row.refused);
         let kind = (command(fail_on.oom), title.as_str());
-        let diagnosis = Some(row.refused.diagnosis.as_str());
         let named = prepared.names.of(row.refused.origin.stack);
         let at = (named, row.frames.as_slice());
-        annotate(&mut text, prepared, root, kind, at, diagnosis);
+        annotate(&mut page, kind, at, &row.refused.diagnosis);
     }
     // What is reachable or was destroyed is not lost, and annotated only where it fails the run.
     let fates = [
@@ -54,7 +53,7 @@ pub(super) fn render(
             let kind = ("error", title.as_str());
             let named = prepared.names.of(row.group.origin.stack);
             let at = (named, row.frames.as_slice());
-            annotate(&mut text, prepared, root, kind, at, None);
+            annotate(&mut page, kind, at, "");
         }
         if rows.len() > max {
             let (groups, all) = (count(rows.len() as u64, "group"), rows.len());
@@ -68,48 +67,25 @@ pub(super) fn render(
         let title = rising(growing);
         let kind = (command(fail_on.growth), title.as_str());
         let at = (growing.named.as_ref(), growing.frames.as_slice());
-        annotate(&mut text, prepared, root, kind, at, None);
+        annotate(&mut page, kind, at, "");
     }
     let last = format!("cuguard: {}: {}", who(prepared), line(prepared));
-    text + &last + &not_shown.concat() + "\n"
+    page.finish(&(last + &not_shown.concat()))
 }
 
+/// An annotation at the line of `named`: the title, the stack trace and `more`.
 fn annotate(
-    text: &mut String,
-    prepared: &Prepared<'_>,
-    root: Option<&str>,
+    page: &mut Annotations<'_>,
     (command, title): (&str, &str),
     (named, frames): (Option<&Frame>, &[Frame]),
-    more: Option<&str>,
+    more: &str,
 ) {
     let mut message = title.to_owned();
-    for frame in frames {
-        let _ = write!(message, "\n  {}", printable(&frame.name()));
-        if let (Some(file), Some(line)) = (&frame.symbol.file, frame.symbol.line) {
-            let file = prepared.paths.shorten(file);
-            let _ = write!(message, "  {}:{line}", printable(&file));
-        }
-    }
-    for line in more.unwrap_or_default().lines() {
+    page.frames(&mut message, frames);
+    for line in more.lines() {
         let _ = write!(message, "\n{}", printable(line));
     }
-    let _ = write!(text, "::{command} ");
-    let at = named.map(|frame| &frame.symbol);
-    if let Some((file, line)) = at.and_then(|at| Some((at.file.as_deref()?, at.line?))) {
-        let file = relative(&prepared.paths.shorten(file), root);
-        let _ = write!(text, "file={},line={line},", property(&printable(&file)));
-    }
-    let title = property(&format!("cuguard: {title}"));
-    let _ = writeln!(text, "title={title}::{}", value(&message));
-}
-
-/// The file, relative to the repository if it is inside.
-fn relative(file: &str, root: Option<&str>) -> String {
-    let whole = match std::path::absolute(file) {
-        Ok(path) => path.to_string_lossy().into_owned(),
-        Err(_) => return file.to_owned(),
-    };
-    let root = root.map(|root| root.trim_end_matches('/'));
-    let inside = root.and_then(|root| whole.strip_prefix(root)?.strip_prefix('/'));
-    inside.map_or_else(|| file.to_owned(), str::to_owned)
+    let symbol = named.map(|frame| &frame.symbol);
+    let location = symbol.and_then(|at| Some((at.file.as_deref()?, at.line?, None)));
+    page.add(command, location, title, &message);
 }

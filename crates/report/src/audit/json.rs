@@ -3,7 +3,7 @@
 use cuguard_registry::{Amount, Fate};
 
 use super::class::class;
-use super::prepare::{FATES, Prepared};
+use super::prepare::{FATES, PreparedProcess};
 use super::tables::Share;
 use crate::json::{self, list, seconds};
 use crate::json_value::{Value, object};
@@ -14,7 +14,7 @@ use crate::symbols::Frame;
 const VERSION: u64 = 1;
 
 /// The report, without a line break at its end.
-pub(super) fn render(prepared: &Prepared<'_>, max: Option<usize>) -> String {
+pub(super) fn render(prepared: &PreparedProcess<'_>, max: Option<usize>) -> String {
     let process = prepared.process;
     let shown = max.unwrap_or(usize::MAX);
     let totals = list(&process.totals, |(kind, totals)| {

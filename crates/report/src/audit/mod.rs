@@ -2,7 +2,7 @@
 //! and by library, what grows, and what was alive at the peak.
 //!
 //! ```text
-//!     Process ──► Prepared ──► text ───┐
+//!     Process ──► PreparedProcess ──► text ───┐
 //!     (plain data)   │         json ───┼──► Rendered
 //!                    │         github ─┘
 //!      classes, rows, tables, growth
@@ -32,7 +32,7 @@ use cuguard_registry::{Amount, Fate};
 pub use self::class::FrameClass;
 use self::class::{Class, class, origin};
 pub use self::names::FrameNames;
-use self::prepare::Prepared;
+use self::prepare::PreparedProcess;
 pub use self::process::{DUMP, Failure, Process, Refused, Search};
 use crate::fail_on::FailOn;
 use crate::output::is_coloured;
@@ -109,7 +109,7 @@ impl Rendered {
     /// let report = Rendered { refused: 1, ..Rendered::default() };
     /// assert!(!report.fails(FailOn::default()));
     /// assert!(report.fails("lost+oom".parse()?));
-    /// # Ok::<(), cuguard::report::UnknownFinding>(())
+    /// # Ok::<(), cuguard::report::ParseFailOnError>(())
     /// ```
     #[must_use]
     pub fn fails(&self, fail_on: FailOn) -> bool {
@@ -125,7 +125,7 @@ impl Rendered {
 #[must_use]
 pub fn render(process: &Process, settings: &ReportSettings) -> Rendered {
     let formats = settings.formats();
-    let prepared = Prepared::new(process, settings);
+    let prepared = PreparedProcess::new(process, settings);
     let mut rendered = Rendered {
         line: text::line(&prepared),
         lost: prepared.amount(Fate::Lost),

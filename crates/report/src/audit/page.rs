@@ -5,27 +5,19 @@ use cuguard_registry::Fate;
 use super::class::{Class, class};
 use super::fold;
 use super::names::short_name;
-use super::prepare::{Prepared, of};
+use super::prepare::{PreparedProcess, of};
+use crate::paint::Tone;
 use crate::phrase::printable;
 use crate::rows::Row;
 use crate::settings::GROUPS;
 use crate::symbols::Frame;
 use crate::words::in_columns;
 
-/// Up to so many groups of what is no finding are shown, each with its stack trace. More of them are in tables.
+/// Up to so many groups of what is not a finding are shown, each with its stack trace. More of them are in tables.
 pub(super) const FEW: usize = 3;
 
 /// The longest name of a function that has its parameters.
 const LONGEST: usize = 80;
-
-#[derive(Clone, Copy)]
-pub(super) enum Tone {
-    Bad = 31,
-    Notice = 33,
-    Good = 32,
-    Strong = 1,
-    Quiet = 2,
-}
 
 /// How a report is written.
 #[derive(Clone, Copy, Debug)]
@@ -39,8 +31,8 @@ pub(super) struct Options {
 
 pub(super) struct Page<'r, 'a> {
     pub(super) text: String,
-    pub(super) prepared: &'r Prepared<'a>,
-    /// As [`Prepared::folded`].
+    pub(super) prepared: &'r PreparedProcess<'a>,
+    /// As [`PreparedProcess::folded`].
     pub(super) rows: &'r [Row<'a>],
     pub(super) options: Options,
 }
@@ -52,11 +44,7 @@ impl Page<'_, '_> {
     }
 
     pub(super) fn paint(&self, tone: Tone, text: &str) -> String {
-        if !self.options.coloured {
-            return text.to_owned();
-        }
-        let bold = if matches!(tone, Tone::Bad) { "1;" } else { "" };
-        format!("\x1b[{bold}{}m{text}\x1b[0m", tone as u8)
+        tone.paint(text, self.options.coloured)
     }
 
     /// How many groups of each fate are shown.
@@ -64,7 +52,7 @@ impl Page<'_, '_> {
         self.options.max.unwrap_or(GROUPS)
     }
 
-    /// Whether each group is shown of what is no finding. Otherwise, there are tables of them.
+    /// Whether each group is shown of what is not a finding. Otherwise, there are tables of them.
     pub(super) fn is_listed(&self, fate: Fate) -> bool {
         let is_wanted = self.options.max.is_some() || self.prepared.all_frames;
         is_wanted || self.of(fate).len() <= FEW

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use cuguard_registry::{Amount, Fate, Kind, Level};
+use cuguard_registry::{Amount, Fate, ResourceKind, TrackingLevel};
 
 use super::class::{Class, class};
 use super::fold;
@@ -29,11 +29,11 @@ pub(super) const FATES: [Fate; 5] = [
 
 /// A process for rendering.
 #[derive(Debug)]
-pub(super) struct Prepared<'a> {
+pub(super) struct PreparedProcess<'a> {
     pub(super) process: &'a Process,
     /// In the order of [`FATES`], the largest of each first.
     pub(super) rows: Vec<Row<'a>>,
-    pub(super) suppressed: Vec<(Kind, Amount)>,
+    pub(super) suppressed: Vec<(ResourceKind, Amount)>,
     pub(super) suppressed_groups: usize,
     /// Patterns that matched nothing.
     pub(super) unused: Vec<String>,
@@ -55,12 +55,12 @@ pub(super) struct RefusedRow<'a> {
     pub(super) frames: Vec<Frame>,
 }
 
-impl<'a> Prepared<'a> {
+impl<'a> PreparedProcess<'a> {
     pub(super) fn new(process: &'a Process, settings: &ReportSettings) -> Self {
         let all_frames = settings.all_frames.unwrap_or(false);
         // The call site, and the function that it called.
         let depth = match settings.wanted_level() {
-            Some(Level::Sites) => 2,
+            Some(TrackingLevel::Sites) => 2,
             _ => settings.wanted_depth(),
         };
         let suppressions = &settings.suppressions;
@@ -86,7 +86,7 @@ impl<'a> Prepared<'a> {
         let alive: Vec<Row<'_>> = rows.iter().filter(|row| is_alive(row)).map(copy).collect();
         let is_hidden = |frames: Vec<Frame>| {
             let row = Row {
-                group: Cow::Owned(cuguard_registry::Group::new(Kind::Device, "", 0, 0)),
+                group: Cow::Owned(cuguard_registry::Group::new(ResourceKind::Device, "", 0, 0)),
                 frames,
                 indirect: Vec::new(),
             };
@@ -187,14 +187,14 @@ impl<'a> Prepared<'a> {
             .sum()
     }
 
-    /// The memory that was destroyed with its context: the program did not free it. Of handles that is no finding.
+    /// The memory that was destroyed with its context: the program did not free it. Of handles that is not a finding.
     pub(super) fn destroyed_memory(&self) -> Amount {
         let rows = self.rows.iter().filter(|row| is_destroyed_memory(row));
         rows.map(|row| row.group.amount).sum()
     }
 
     /// How much of one fate there is, by kind.
-    pub(super) fn amounts(&self, fate: Fate) -> impl Iterator<Item = (Kind, Amount)> + '_ {
+    pub(super) fn amounts(&self, fate: Fate) -> impl Iterator<Item = (ResourceKind, Amount)> + '_ {
         self.of(fate).iter().flat_map(Row::amounts)
     }
 

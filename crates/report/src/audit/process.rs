@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cuguard_registry::{Group, History, Kind, Origin, Peak, Totals};
+use cuguard_registry::{Group, History, Origin, Peak, ResourceKind, Totals};
 
 /// Why a report is made that was requested from outside, by a signal or by `cuguard dump`: the process still runs.
 ///
@@ -25,7 +25,7 @@ pub struct Process {
     /// What is alive, with the fate of each group; and what was destroyed with its context.
     pub groups: Vec<Group>,
     /// Figures by kind, for kinds that were ever allocated.
-    pub totals: Vec<(Kind, Totals)>,
+    pub totals: Vec<(ResourceKind, Totals)>,
     /// The live bytes of call sites over the run.
     pub history: History,
     /// What was alive at the peak.
@@ -58,7 +58,7 @@ pub struct Refused {
     /// The function of the driver.
     pub function: String,
     /// What was to be allocated, where the function says it.
-    pub kind: Option<Kind>,
+    pub kind: Option<ResourceKind>,
     /// The bytes of the first; `None` where only the driver knows.
     pub bytes: Option<u64>,
     /// The bytes of the largest.

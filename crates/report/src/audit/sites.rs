@@ -15,7 +15,7 @@ pub(super) fn key_of(frame: &Frame) -> FrameKey {
     (frame.name().into_owned(), symbol.file.clone(), symbol.line)
 }
 
-/// The frames that stack traces are named after: of the program the innermost that is no allocation helper; without one, that of the
+/// The frames that stack traces are named after: of the program the innermost that is not an allocation helper; without one, that of the
 /// library that asked for memory.
 #[derive(Debug, Default)]
 pub(super) struct SiteNames {

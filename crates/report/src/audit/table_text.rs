@@ -2,8 +2,9 @@
 
 use cuguard_registry::Fate;
 
-use super::page::{FEW, Page, Tone};
+use super::page::{FEW, Page};
 use super::tables::Share;
+use crate::paint::Tone;
 use crate::phrase::{count, printable};
 use crate::size::ByteSize;
 use crate::words::age;

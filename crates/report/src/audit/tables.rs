@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-use cuguard_registry::{Amount, Fate, Kind};
+use cuguard_registry::{Amount, Fate, ResourceKind};
 
 use super::class::{Class, class};
 use super::process::Process;
@@ -35,7 +35,7 @@ pub(super) struct PeakTable {
 }
 
 /// Bytes of memory, and none of a reserved range of addresses.
-pub(super) fn memory(kind: Kind, amount: Amount) -> Amount {
+pub(super) fn memory(kind: ResourceKind, amount: Amount) -> Amount {
     let bytes = if kind.is_memory() { amount.bytes } else { 0 };
     Amount::new(amount.count, bytes)
 }

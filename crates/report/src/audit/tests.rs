@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use cuguard_registry::{
-    Amount, Fate, Group, History, Kind, Origin, Peak, SiteHistory, SiteSteps, Steps, Totals,
+    Amount, Fate, Group, History, Origin, Peak, ResourceKind, SiteHistory, SiteSteps, Steps, Totals,
 };
 use serde_json::json;
 
@@ -52,7 +52,7 @@ fn origin(stack: &'static [usize]) -> Origin {
     Origin { site: None, stack }
 }
 
-fn group(fate: Fate, kind: Kind, amount: (u64, u64), stack: &'static [usize]) -> Group {
+fn group(fate: Fate, kind: ResourceKind, amount: (u64, u64), stack: &'static [usize]) -> Group {
     Group {
         fate,
         origin: origin(stack),
@@ -80,7 +80,7 @@ fn site(stack: &'static [usize], bytes: u64, live: impl Fn(u64) -> u64) -> SiteH
 fn process() -> Process {
     let mut reachable = group(
         Fate::Reachable,
-        Kind::Device,
+        ResourceKind::Device,
         (12, 3 << 30),
         &[TORCH, LOAD, MAIN],
     );
@@ -93,19 +93,29 @@ fn process() -> Process {
         duration: Duration::from_millis(32_400),
         groups: vec![
             reachable,
-            group(Fate::DestroyedWithContext, Kind::Event, (2, 0), &[MAIN]),
-            group(Fate::Lost, Kind::Device, (2, 8 << 20), &[TRAIN, MAIN]),
-            group(Fate::Lost, Kind::Stream, (1, 0), &[TRAIN, MAIN]),
-            group(Fate::FreedLate, Kind::Device, (1, 100), &[MAIN]),
+            group(
+                Fate::DestroyedWithContext,
+                ResourceKind::Event,
+                (2, 0),
+                &[MAIN],
+            ),
+            group(
+                Fate::Lost,
+                ResourceKind::Device,
+                (2, 8 << 20),
+                &[TRAIN, MAIN],
+            ),
+            group(Fate::Lost, ResourceKind::Stream, (1, 0), &[TRAIN, MAIN]),
+            group(Fate::FreedLate, ResourceKind::Device, (1, 100), &[MAIN]),
             group(
                 Fate::Reachable,
-                Kind::AddressRange,
+                ResourceKind::AddressRange,
                 (1, 1 << 40),
                 &[LOAD, MAIN],
             ),
         ],
         totals: vec![(
-            Kind::Device,
+            ResourceKind::Device,
             Totals {
                 allocated: 100,
                 ..Totals::default()
@@ -139,7 +149,7 @@ fn process() -> Process {
         failure: None,
         refused: vec![Refused {
             function: "cuMemAlloc_v2".to_owned(),
-            kind: Some(Kind::Device),
+            kind: Some(ResourceKind::Device),
             bytes: Some(1 << 30),
             largest: Some(2 << 30),
             count: 3,
@@ -221,7 +231,7 @@ searched 987 MiB of the process in 420 ms
     assert_eq!(report.text, expected);
     assert_eq!(report.lost, Amount::new(3, 8 << 20));
     assert_eq!(report.reachable, Amount::new(13, 3 << 30));
-    // Of handles that is no finding.
+    // Of handles that is not a finding.
     assert_eq!(report.destroyed, Amount::default());
     assert_eq!((report.growing, report.refused), (1, 3));
     assert!(report.json.is_empty() && report.github.is_empty());
@@ -232,8 +242,18 @@ searched 987 MiB of the process in 420 ms
 fn groups_that_differ_in_frames_of_libraries_are_one() {
     let process = Process {
         groups: vec![
-            group(Fate::Lost, Kind::Device, (1, 10), &[TORCH, LOAD, MAIN]),
-            group(Fate::Lost, Kind::Device, (2, 30), &[LOAD, TORCH, MAIN]),
+            group(
+                Fate::Lost,
+                ResourceKind::Device,
+                (1, 10),
+                &[TORCH, LOAD, MAIN],
+            ),
+            group(
+                Fate::Lost,
+                ResourceKind::Device,
+                (2, 30),
+                &[LOAD, TORCH, MAIN],
+            ),
         ],
         ..Process::default()
     };
@@ -253,7 +273,7 @@ fn groups_that_differ_in_frames_of_libraries_are_one() {
 #[test]
 fn an_allocation_helper_is_looked_through() {
     let stacks: [&[usize]; 4] = [&[EVIL, TRAIN, MAIN], &[EVIL, LOAD], &[EVIL, MAIN], &[TRAIN]];
-    let groups = stacks.map(|stack| group(Fate::Lost, Kind::Device, (1, 10), stack));
+    let groups = stacks.map(|stack| group(Fate::Lost, ResourceKind::Device, (1, 10), stack));
     let process = Process {
         groups: groups.into(),
         ..Process::default()
@@ -281,7 +301,7 @@ fn figures_name_call_sites_after_callers() {
     let stats = Stats {
         tool: "cuguard-audit",
         sites: stacks
-            .map(|stack| group(Fate::Unclassified, Kind::Device, (1, 10), stack))
+            .map(|stack| group(Fate::Unclassified, ResourceKind::Device, (1, 10), stack))
             .into(),
         ..Stats::default()
     };
@@ -349,7 +369,7 @@ refused 3 allocations of device memory for lack of memory, the largest of 2 GiB,
 ";
     assert!(text.contains(expected), "{text}");
     let mut process = process();
-    process.refused[0].kind = Some(Kind::Context);
+    process.refused[0].kind = Some(ResourceKind::Context);
     (process.refused[0].count, process.refused[0].largest) = (1, None);
     let text = with("1", &process).text;
     assert!(
@@ -376,7 +396,7 @@ fn text_of_the_program_is_escaped() {
         pid: 1,
         command: "x\x1b]0;title\x07\ny".to_owned(),
         reason: "re\x1bason".to_owned(),
-        groups: vec![group(Fate::Lost, Kind::Device, (1, 1), &[EVIL])],
+        groups: vec![group(Fate::Lost, ResourceKind::Device, (1, 1), &[EVIL])],
         unrecorded: vec![("cu\x1bEvil".to_owned(), 1)],
         ..Process::default()
     };
@@ -402,7 +422,12 @@ fn a_search_that_was_cut_short_is_named() {
         cut_short: Some("more than 10 s".to_owned()),
         ..Search::default()
     });
-    process.groups = vec![group(Fate::Unclassified, Kind::Device, (1, 4096), &[MAIN])];
+    process.groups = vec![group(
+        Fate::Unclassified,
+        ResourceKind::Device,
+        (1, 4096),
+        &[MAIN],
+    )];
     let report = with("1,colour=never", &process);
     assert!(report.lost.is_zero());
     assert!(
@@ -420,9 +445,14 @@ fn a_search_that_was_cut_short_is_named() {
 fn groups_with_the_same_lines_are_one() {
     let process = Process {
         groups: vec![
-            group(Fate::Lost, Kind::Device, (1, 10), &[TRAIN, MAIN]),
-            group(Fate::Lost, Kind::Device, (2, 30), &[TRAIN, MAIN]),
-            group(Fate::Reachable, Kind::Device, (2, 30), &[TRAIN, MAIN]),
+            group(Fate::Lost, ResourceKind::Device, (1, 10), &[TRAIN, MAIN]),
+            group(Fate::Lost, ResourceKind::Device, (2, 30), &[TRAIN, MAIN]),
+            group(
+                Fate::Reachable,
+                ResourceKind::Device,
+                (2, 30),
+                &[TRAIN, MAIN],
+            ),
         ],
         ..Process::default()
     };
@@ -438,11 +468,16 @@ fn call_sites_alone() {
         groups: vec![
             group(
                 Fate::Lost,
-                Kind::Device,
+                ResourceKind::Device,
                 (1, 10),
                 &[TORCH, LOAD, TRAIN, MAIN],
             ),
-            group(Fate::Lost, Kind::Device, (2, 30), &[TORCH, LOAD, MAIN]),
+            group(
+                Fate::Lost,
+                ResourceKind::Device,
+                (2, 30),
+                &[TORCH, LOAD, MAIN],
+            ),
         ],
         ..Process::default()
     };

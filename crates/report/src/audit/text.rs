@@ -6,14 +6,15 @@ use cuguard_registry::{Amount, Fate, Group};
 
 use super::growing::Growing;
 pub(super) use super::page::Options;
-use super::page::{FEW, Page, Tone};
-use super::prepare::{FATES, Prepared, is_destroyed_memory, of};
+use super::page::{FEW, Page};
+use super::prepare::{FATES, PreparedProcess, is_destroyed_memory, of};
 use super::process::{DUMP, Refused};
-use crate::phrase::{count, list, list_some, printable, short_command, streams};
+use crate::paint::Tone;
+use crate::phrase::{count, list, list_some, printable, short_command};
 use crate::rows::Row;
 use crate::size::ByteSize;
 use crate::symbols::Frame;
-use crate::words::{LISTED, age, amount_of, description, in_columns, some, sum};
+use crate::words::{age, allocated_by, amount_of, description, in_columns, some, sum};
 
 /// How many suppressions that matched nothing are listed.
 const UNUSED: usize = 8;
@@ -22,7 +23,7 @@ const UNUSED: usize = 8;
 const REQUESTED: &str = "requested";
 
 /// The sum: `lost 12 MiB in 3 allocations; reachable 2 GiB in 41 allocations and 1 stream`.
-pub(super) fn line(prepared: &Prepared<'_>) -> String {
+pub(super) fn line(prepared: &PreparedProcess<'_>) -> String {
     let mut parts = Vec::new();
     let has_destroyed = prepared.destroyed_memory().count != 0;
     for fate in FATES {
@@ -61,7 +62,7 @@ pub(super) fn line(prepared: &Prepared<'_>) -> String {
 }
 
 /// Whether something is alive, and no address was searched for.
-fn is_unsearched(prepared: &Prepared<'_>) -> bool {
+fn is_unsearched(prepared: &PreparedProcess<'_>) -> bool {
     let process = prepared.process;
     let is_live = process.reason == DUMP && process.search.is_none();
     is_live && !prepared.of(Fate::Unclassified).is_empty()
@@ -78,7 +79,7 @@ pub(super) fn word(fate: Fate) -> &'static str {
 }
 
 /// `process 4711 (python train.py)`.
-pub(super) fn who(prepared: &Prepared<'_>) -> String {
+pub(super) fn who(prepared: &PreparedProcess<'_>) -> String {
     let process = prepared.process;
     match short_command(&process.command).as_str() {
         "" => format!("process {}", process.pid),
@@ -120,7 +121,7 @@ fn in_allocations(amount: Amount) -> String {
 }
 
 /// The whole report, with a line break at its end.
-pub(super) fn render(prepared: &Prepared<'_>, options: Options) -> String {
+pub(super) fn render(prepared: &PreparedProcess<'_>, options: Options) -> String {
     let rows = prepared.folded();
     let mut page = Page {
         text: String::new(),
@@ -334,21 +335,7 @@ impl Page<'_, '_> {
     }
 
     fn allocated_by(&mut self, group: &Group) {
-        let mut parts = Vec::new();
-        let threads = some(&group.threads, |name| printable(name).into_owned());
-        match group.threads.len() {
-            0 => {}
-            1 => parts.push(format!("thread {threads}")),
-            _ => parts.push(format!("threads {threads}")),
-        }
-        if !group.streams.is_empty() {
-            parts.push(streams(&group.streams, LISTED));
-        }
-        let (oldest, youngest) = (age(group.oldest), age(group.youngest));
-        parts.push(match group.amount.count > 1 && oldest != youngest {
-            true => format!("allocated {oldest} to {youngest} ago"),
-            false => format!("allocated {oldest} ago"),
-        });
+        let mut parts = allocated_by(group);
         if !group.addresses.is_empty() {
             parts.push(some(&group.addresses, |address| format!("{address:#x}")));
         }

@@ -7,7 +7,7 @@ use super::text::plain;
 use crate::phrase::list;
 use crate::size::ByteSize;
 use crate::words::when;
-use cuguard_registry::{Kind, Level, PAGE};
+use cuguard_registry::{PAGE, ResourceKind, TrackingLevel};
 
 /// Of blocks below this size, on average, pages of 2 MiB have so many that few pages can be merged.
 const SMALL_BLOCK: u64 = 64 << 10;
@@ -64,7 +64,10 @@ impl OutOfMemory {
         if self.is_off(RecoveryStep::Compact) {
             return advice.add("let half-empty pages be merged: OomPolicy::compact(true)");
         }
-        let mut pooled = self.usage.iter().filter(|usage| usage.kind == Kind::Pooled);
+        let mut pooled = self
+            .usage
+            .iter()
+            .filter(|usage| usage.kind == ResourceKind::Pooled);
         let is_small =
             |usage: &KindUsage| usage.amount.bytes / usage.amount.count.max(1) < SMALL_BLOCK;
         advice.add(match pooled.any(is_small) {
@@ -117,9 +120,9 @@ impl OutOfMemory {
 
     /// Memory that graphs have reserved.
     fn about_graphs(&self, advice: &mut Advice, bytes: u64, lost: u64) {
-        // What they keep is no help for a graph that was not launched: it would have used that.
+        // What they keep does not help a graph that was not launched: it would have used that.
         let is_launched =
-            self.request.kind != Some(Kind::GraphMemory) || self.request.function.is_some();
+            self.request.kind != Some(ResourceKind::GraphMemory) || self.request.function.is_some();
         if lost < bytes && is_launched {
             advice.add(
                 match (self.settings.audited, self.is_off(RecoveryStep::Trim)) {
@@ -164,7 +167,10 @@ impl OutOfMemory {
         } else {
             let pieces = when(in_pieces, ", or work in smaller pieces");
             advice.add(format!("free some of it{pieces}"));
-            if !settings.audited && !settings.has_baseline && settings.level != Level::Counts {
+            if !settings.audited
+                && !settings.has_baseline
+                && settings.level != TrackingLevel::Counts
+            {
                 let call = "call Context::mark_oom_baseline() after the first steps";
                 advice.add(format!("{call}, to see here what grew since"));
             }
@@ -182,7 +188,7 @@ impl OutOfMemory {
 
     /// Settings that show more of what guards hold.
     fn about_records(&self, advice: &mut Advice) {
-        if self.settings.level == Level::Counts {
+        if self.settings.level == TrackingLevel::Counts {
             advice.add(
                 "record call sites (level=sites), to see here which hold it, and whether small blocks \
                  keep pages",
@@ -197,7 +203,7 @@ impl OutOfMemory {
         let request = self.request.bytes.unwrap_or(0);
         let needed = held.saturating_add(request);
         // A larger limit does not help beyond the device's memory.
-        let is_managed = self.request.kind == Some(Kind::Managed);
+        let is_managed = self.request.kind == Some(ResourceKind::Managed);
         let is_there = is_managed || self.total.is_none_or(|total| needed <= total);
         let name = match self.limit {
             Some(limit) if limit.of_pool => "the pool's limit",

@@ -14,7 +14,7 @@
 //! counts as missing then, and at least a hundredth of the device: small holders on a nearly empty device do
 //! not explain it.
 
-use cuguard_registry::{Kind, PAGE, SiteUsage};
+use cuguard_registry::{PAGE, ResourceKind, SiteUsage};
 
 use super::facts::OutOfMemory;
 use super::others::{GRAPH_CHUNK, OtherContext};
@@ -207,8 +207,8 @@ impl OutOfMemory {
         let request = self.request.bytes.unwrap_or(0);
         let total = self.total.unwrap_or(u64::MAX);
         // Managed memory may be more than the device has, and pinned memory is the host's.
-        let kind = self.request.kind.unwrap_or(Kind::Device);
-        let is_larger = request > total && kind.is_device_memory() && kind != Kind::Managed;
+        let kind = self.request.kind.unwrap_or(ResourceKind::Device);
+        let is_larger = request > total && kind.is_device_memory() && kind != ResourceKind::Managed;
         let larger = is_larger.then_some(Cause::LargerThanDevice { request, total });
         if let Some(limit) = self.limit.filter(|limit| limit.refused) {
             // First, because it refused the request.
@@ -297,8 +297,8 @@ impl OutOfMemory {
             return self.free.unwrap_or(0).max(self.total.unwrap_or(0) / 100);
         };
         match self.request.kind {
-            Some(Kind::Managed) => request,
-            Some(Kind::GraphMemory) => request
+            Some(ResourceKind::Managed) => request,
+            Some(ResourceKind::GraphMemory) => request
                 .checked_next_multiple_of(GRAPH_CHUNK)
                 .unwrap_or(request),
             _ => request.checked_next_multiple_of(PAGE).unwrap_or(request),
@@ -420,16 +420,16 @@ impl OutOfMemory {
         growing.retain(|usage| {
             matches!(
                 usage.group.kind,
-                Kind::Device | Kind::StreamOrdered | Kind::Pooled
+                ResourceKind::Device | ResourceKind::StreamOrdered | ResourceKind::Pooled
             )
         });
         for (kind, wasted) in [
-            (Kind::Device, in_pages),
-            (Kind::StreamOrdered, in_pools),
-            (Kind::Pooled, in_pools),
+            (ResourceKind::Device, in_pages),
+            (ResourceKind::StreamOrdered, in_pools),
+            (ResourceKind::Pooled, in_pools),
         ] {
             let is_there = |usage: &SiteUsage| {
-                let in_pages_or_pools = kind != Kind::Device || usage.small_pages != 0;
+                let in_pages_or_pools = kind != ResourceKind::Device || usage.small_pages != 0;
                 usage.group.kind == kind && in_pages_or_pools
             };
             let there = growing.iter().filter(|usage| is_there(usage));

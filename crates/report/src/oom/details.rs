@@ -6,7 +6,7 @@ use super::text::{Page, plain, pool_line};
 use crate::phrase::{count, list_some};
 use crate::size::ByteSize;
 use crate::words::{age, when};
-use cuguard_registry::{Level, PAGE, SiteUsage};
+use cuguard_registry::{PAGE, SiteUsage, TrackingLevel};
 
 /// How many pids are in a line.
 const PIDS: usize = 3;
@@ -164,7 +164,7 @@ impl OutOfMemory {
     /// Why it is not known how blocks lie in pages.
     pub(super) fn pages_reason(&self) -> String {
         match (self.settings.level, self.settings.sample) {
-            (Level::Counts, _) => " (level counts)".to_owned(),
+            (TrackingLevel::Counts, _) => " (level counts)".to_owned(),
             (_, 0 | 1) => String::new(),
             (_, sample) => format!(" (one resource in {sample} is recorded)"),
         }

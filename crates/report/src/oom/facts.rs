@@ -1,6 +1,8 @@
 //! The numbers behind the diagnosis: what is known when an allocation fails.
 
-use cuguard_registry::{Amount, ContextInfo, Kind, Level, PageUse, Site, SiteUsage};
+use cuguard_registry::{
+    Amount, ContextInfo, PageUse, ResourceKind, Site, SiteUsage, TrackingLevel,
+};
 
 use super::others::{GraphMemoryUse, OtherContext, PoolUse, Processes};
 
@@ -43,7 +45,7 @@ pub struct OutOfMemory {
     /// cause names what may be left of it.
     pub escaped: Vec<KindUsage>,
     /// How the context's device memory lies in pages. `None` where not all of it has a record: at
-    /// [`Level::Counts`], or with samples.
+    /// [`TrackingLevel::Counts`], or with samples.
     pub pages: Option<PageUse>,
     /// The call sites that hold most, the largest first, and those that keep most pages.
     pub call_sites: Vec<SiteUsage>,
@@ -74,9 +76,9 @@ pub struct FailedRequest {
     /// How many bytes; `None` where only the driver knows: for a context, a stream, an event, a module, a
     /// memory pool, a launch.
     pub bytes: Option<u64>,
-    /// What was to be allocated; `None` for a context and a launch. [`Kind::GraphMemory`] for the launch of a graph
+    /// What was to be allocated; `None` for a context and a launch. [`ResourceKind::GraphMemory`] for the launch of a graph
     /// with scratch memory.
-    pub kind: Option<Kind>,
+    pub kind: Option<ResourceKind>,
     /// The call site; `None` for a context, and for an audited program.
     pub site: Option<Site>,
     /// The stack trace, for an audited program.
@@ -98,7 +100,7 @@ impl FailedRequest {
     /// ```
     /// let mut request = cuguard::oom::FailedRequest::default();
     /// assert!(!request.is_host_memory());
-    /// request.kind = Some(cuguard::Kind::Pinned);
+    /// request.kind = Some(cuguard::ResourceKind::Pinned);
     /// assert!(request.is_host_memory());
     /// ```
     #[must_use]
@@ -107,28 +109,31 @@ impl FailedRequest {
     }
 
     /// The kind, if it is page-locked host memory.
-    pub(super) fn host_kind(&self) -> Option<Kind> {
+    pub(super) fn host_kind(&self) -> Option<ResourceKind> {
         self.kind.filter(|kind| is_page_locked(*kind))
     }
 
     /// Whether live memory of a kind may be why it failed.
     ///
     /// ```
-    /// use cuguard::Kind;
+    /// use cuguard::ResourceKind;
     ///
     /// let mut request = cuguard::oom::FailedRequest::default();
-    /// request.kind = Some(Kind::Pinned);
-    /// assert!(request.may_be_why(Kind::Registered) && !request.may_be_why(Kind::Device));
+    /// request.kind = Some(ResourceKind::Pinned);
+    /// assert!(request.may_be_why(ResourceKind::Registered) && !request.may_be_why(ResourceKind::Device));
     /// ```
     #[must_use]
-    pub fn may_be_why(&self, kind: Kind) -> bool {
+    pub fn may_be_why(&self, kind: ResourceKind) -> bool {
         kind.is_memory() && (!self.is_host_memory() || is_page_locked(kind))
     }
 }
 
 /// Whether it is page-locked host memory.
-pub(super) const fn is_page_locked(kind: Kind) -> bool {
-    matches!(kind, Kind::Pinned | Kind::Registered | Kind::WriteCombined)
+pub(super) const fn is_page_locked(kind: ResourceKind) -> bool {
+    matches!(
+        kind,
+        ResourceKind::Pinned | ResourceKind::Registered | ResourceKind::WriteCombined
+    )
 }
 
 /// A memory limit; see `ContextBuilder::memory_limit` and `PoolBuilder::limit`.
@@ -160,7 +165,7 @@ pub struct Limit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KindUsage {
     /// The kind.
-    pub kind: Kind,
+    pub kind: ResourceKind,
     /// How many blocks, and their bytes as requested.
     pub amount: Amount,
 }
@@ -225,7 +230,7 @@ pub struct RecoveryResult {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settings {
     /// How much is recorded.
-    pub level: Level,
+    pub level: TrackingLevel,
     /// One resource in this many is recorded; 0 and 1 are all.
     pub sample: u32,
     /// Whether there is a baseline: `Context::mark_oom_baseline` was called.

@@ -1,6 +1,6 @@
 //! The shares of the device's memory, which add up to what is in use.
 
-use cuguard_registry::{Amount, Kind};
+use cuguard_registry::{Amount, ResourceKind};
 
 use super::facts::{KindUsage, OutOfMemory, is_page_locked};
 use super::others::{OtherContext, ProcessUse, Processes};
@@ -10,16 +10,16 @@ use crate::words::total as sum;
 const POOL_GRANULARITY: u64 = 512;
 
 /// Memory of the device that is in no pool. Only an audited program has records of more than the first.
-const OUTSIDE_POOLS: [Kind; 5] = [
-    Kind::Device,
-    Kind::Array,
-    Kind::Physical,
-    Kind::Mapped,
-    Kind::GraphMemory,
+const OUTSIDE_POOLS: [ResourceKind; 5] = [
+    ResourceKind::Device,
+    ResourceKind::Array,
+    ResourceKind::Physical,
+    ResourceKind::Mapped,
+    ResourceKind::GraphMemory,
 ];
 
 /// Memory of the device that is in pools: of the driver, or of cuguard.
-const IN_POOLS: [Kind; 2] = [Kind::StreamOrdered, Kind::Pooled];
+const IN_POOLS: [ResourceKind; 2] = [ResourceKind::StreamOrdered, ResourceKind::Pooled];
 
 /// What is in use on the device, by holder. Nothing is in two shares. What pools reserve is all in `here`, also
 /// what other code allocates from them.
@@ -50,7 +50,7 @@ impl OutOfMemory {
 
     /// What graphs have reserved and no record shows.
     pub(super) fn reserved_for_graphs(&self) -> u64 {
-        let recorded = usage_of(&self.usage, Kind::GraphMemory).bytes;
+        let recorded = usage_of(&self.usage, ResourceKind::GraphMemory).bytes;
         self.graphs.reserved.saturating_sub(recorded)
     }
 
@@ -96,7 +96,7 @@ impl OutOfMemory {
 
     /// Whether it is unknown how this context's blocks lie in pages.
     pub(super) fn own_pages_are_unknown(&self) -> bool {
-        self.pages.is_none() && usage_of(&self.usage, Kind::Device).bytes != 0
+        self.pages.is_none() && usage_of(&self.usage, ResourceKind::Device).bytes != 0
     }
 
     /// What other processes hold according to the list. In a container one of them may be this process.
@@ -118,10 +118,10 @@ impl OutOfMemory {
             used.saturating_sub(own.saturating_add(others))
         });
         let others_escaped = self.contexts.iter().map(|context| context.escaped);
-        let escaped = usage_of(&self.escaped, Kind::Device).bytes;
+        let escaped = usage_of(&self.escaped, ResourceKind::Device).bytes;
         let escaped = escaped.saturating_add(sum(others_escaped));
         let managed_elsewhere = sum(self.contexts.iter().map(|context| context.managed));
-        let managed = usage_of(&self.usage, Kind::Managed).bytes;
+        let managed = usage_of(&self.usage, ResourceKind::Managed).bytes;
         let mut shares = Shares {
             here,
             others,
@@ -152,7 +152,7 @@ impl OutOfMemory {
 
     /// What is allocated from the driver's pools outside of guards.
     fn pooled_outside_guards(&self) -> u64 {
-        let Amount { count, bytes } = usage_of(&self.usage, Kind::StreamOrdered);
+        let Amount { count, bytes } = usage_of(&self.usage, ResourceKind::StreamOrdered);
         let rounded =
             |bytes: u64, count: u64| bytes.saturating_add(count.saturating_mul(POOL_GRANULARITY));
         let others = self.contexts.iter();
@@ -164,11 +164,11 @@ impl OutOfMemory {
 
     /// What guards and pools of this process hold of the device, at least. Managed memory may be on the host.
     fn taken_here(&self) -> u64 {
-        let of = |kind: &Kind| usage_of(&self.usage, *kind).bytes;
+        let of = |kind: &ResourceKind| usage_of(&self.usage, *kind).bytes;
         let in_pages = self.pages.map(|pages| pages.taken());
         let plain = sum(OUTSIDE_POOLS.iter().map(|kind| match (kind, in_pages) {
-            (Kind::Device, Some(taken)) => taken,
-            (Kind::GraphMemory, _) => of(kind).max(self.graphs.reserved),
+            (ResourceKind::Device, Some(taken)) => taken,
+            (ResourceKind::GraphMemory, _) => of(kind).max(self.graphs.reserved),
             _ => of(kind),
         }));
         let contexts = || self.contexts.iter();
@@ -191,7 +191,7 @@ fn usage_in_pools(list: &[KindUsage]) -> Amount {
 }
 
 /// The amount of one kind.
-fn usage_of(list: &[KindUsage], kind: Kind) -> Amount {
+fn usage_of(list: &[KindUsage], kind: ResourceKind) -> Amount {
     let of_kind = list.iter().filter(|held| held.kind == kind);
     of_kind.map(|held| held.amount).sum()
 }

@@ -5,7 +5,7 @@ mod whose;
 
 use super::*;
 use crate::tests_support::{items, member_names, read};
-use cuguard_registry::{Amount, Group, Growth, Kind, Level, Rise};
+use cuguard_registry::{Amount, Group, Growth, ResourceKind, Rise, TrackingLevel};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -19,12 +19,12 @@ fn card(free: u64, request: u64) -> OutOfMemory {
         ..OutOfMemory::default()
     };
     why.request.bytes = Some(request);
-    why.request.kind = Some(Kind::Device);
-    why.settings.level = Level::Sites;
+    why.request.kind = Some(ResourceKind::Device);
+    why.settings.level = TrackingLevel::Sites;
     why
 }
 
-fn held(kind: Kind, count: u64, bytes: u64) -> KindUsage {
+fn held(kind: ResourceKind, count: u64, bytes: u64) -> KindUsage {
     let amount = Amount::new(count, bytes);
     KindUsage { kind, amount }
 }
@@ -84,7 +84,7 @@ fn holder_of(group: Group) -> SiteUsage {
 }
 
 fn own(why: &mut OutOfMemory, bytes: u64) {
-    why.usage.push(held(Kind::Device, 1, bytes));
+    why.usage.push(held(ResourceKind::Device, 1, bytes));
     why.pages = Some(in_pages((bytes, bytes / (2 * MIB)), (0, 0)));
 }
 
@@ -103,9 +103,10 @@ fn a_small_process_is_not_blamed_for_a_full_card() {
 #[test]
 fn a_leak_is_named_beside_what_rounding_costs() {
     let mut why = card(0, 64 * MIB);
-    why.usage.push(held(Kind::Device, 30_000, 100 * GIB));
+    why.usage
+        .push(held(ResourceKind::Device, 30_000, 100 * GIB));
     why.pages = Some(in_pages((100 * GIB, 70_000), (0, 0)));
-    let mut holder = holder_of(Group::new(Kind::Device, "u8", 30_000, 100 * GIB));
+    let mut holder = holder_of(Group::new(ResourceKind::Device, "u8", 30_000, 100 * GIB));
     holder.trend = GROWS;
     why.call_sites.push(holder);
     assert_eq!(names(&why), ["own_data", "rounding"]);
@@ -120,7 +121,7 @@ fn a_leak_is_named_beside_what_rounding_costs() {
 fn little_that_grows_is_not_the_cause() {
     let mut why = card(0, GIB);
     own(&mut why, 130 * GIB);
-    for kind in [Kind::Device, Kind::Pinned] {
+    for kind in [ResourceKind::Device, ResourceKind::Pinned] {
         let mut holder = holder_of(Group::new(kind, "u8", 16, 4096));
         holder.trend = GROWS;
         assert!(holder.grows());
@@ -135,7 +136,7 @@ fn little_that_grows_is_not_the_cause() {
 /// A checkpoint at every step leaves little growth since the last.
 #[test]
 fn growth_is_seen_with_a_checkpoint_a_moment_ago() {
-    let mut holder = holder_of(Group::new(Kind::Device, "u8", 60, 60));
+    let mut holder = holder_of(Group::new(ResourceKind::Device, "u8", 60, 60));
     (holder.trend, holder.growth) = (GROWS, Some(1));
     assert!(holder.grows());
     holder.growth = Some(0);
@@ -183,9 +184,9 @@ fn a_process_that_does_not_tell_is_named() {
 #[test]
 fn managed_memory_is_somebodys() {
     let mut why = card(GIB, 10 * GIB);
-    why.usage.push(held(Kind::Managed, 1, 138 * GIB));
+    why.usage.push(held(ResourceKind::Managed, 1, 138 * GIB));
     assert_eq!(why.shares().rest, GIB);
-    why.request.kind = Some(Kind::Managed);
+    why.request.kind = Some(ResourceKind::Managed);
     why.request.bytes = Some(200 * GIB);
     assert!(!names(&why).contains(&"larger_than_device"));
 }
@@ -194,7 +195,7 @@ fn managed_memory_is_somebodys() {
 #[test]
 fn what_is_elsewhere_or_tiny_hides_nobody() {
     let mut why = card(10 * GIB, 50 * GIB);
-    why.usage.push(held(Kind::Managed, 1, 200 * GIB));
+    why.usage.push(held(ResourceKind::Managed, 1, 200 * GIB));
     why.processes = Processes::Known(vec![process(3, 120 * GIB)]);
     assert_eq!(names(&why), ["other_processes"]);
 
@@ -215,7 +216,7 @@ fn a_context_is_refused_by_somebody_large() {
 }
 
 /// A call site that grows.
-fn growing(kind: Kind, bytes: u64) -> SiteUsage {
+fn growing(kind: ResourceKind, bytes: u64) -> SiteUsage {
     let mut holder = holder_of(Group::new(kind, "u8", 1000, bytes));
     holder.trend = GROWS;
     holder
@@ -225,10 +226,11 @@ fn growing(kind: Kind, bytes: u64) -> SiteUsage {
 #[test]
 fn a_leak_beside_a_pool_with_a_little_to_spare() {
     let mut why = card(0, GIB);
-    why.usage.push(held(Kind::StreamOrdered, 1000, 130 * GIB));
+    why.usage
+        .push(held(ResourceKind::StreamOrdered, 1000, 130 * GIB));
     why.pages = Some(PageUse::default());
     why.pools.push(pool("", 132 * GIB, 130 * GIB));
-    let mut holder = growing(Kind::StreamOrdered, 130 * GIB);
+    let mut holder = growing(ResourceKind::StreamOrdered, 130 * GIB);
     holder.growth = Some(120 << 30);
     why.call_sites.push(holder);
     assert_eq!(names(&why), ["own_data", "hoarded_by_pools"]);
@@ -247,9 +249,10 @@ fn a_leak_beside_a_pool_with_a_little_to_spare() {
 #[test]
 fn a_leak_of_small_blocks_with_a_few_holes() {
     let mut why = card(0, GIB);
-    why.usage.push(held(Kind::Device, 130_000, 130 * GIB));
+    why.usage
+        .push(held(ResourceKind::Device, 130_000, 130 * GIB));
     why.pages = Some(in_pages((0, 0), (130 * GIB, 134 * 512)));
-    let mut holder = growing(Kind::Device, 130 * GIB);
+    let mut holder = growing(ResourceKind::Device, 130 * GIB);
     holder.small_pages = 134 * 512;
     why.call_sites.push(holder);
     assert_eq!(names(&why), ["own_data", "fragmentation"]);
@@ -259,7 +262,7 @@ fn a_leak_of_small_blocks_with_a_few_holes() {
 #[test]
 fn rounding_that_is_next_to_nothing_hides_no_data() {
     let mut why = card(0, 64 * MIB);
-    why.usage.push(held(Kind::Device, 50, 138 * GIB));
+    why.usage.push(held(ResourceKind::Device, 50, 138 * GIB));
     why.pages = Some(in_pages((138 * GIB, 138 * 512 + 50), (0, 0)));
     assert_eq!(names(&why), ["own_data", "rounding"]);
 }
@@ -269,21 +272,24 @@ fn rounding_that_is_next_to_nothing_hides_no_data() {
 #[test]
 fn much_waste_stands_alone() {
     let mut why = card(0, 20 * GIB);
-    why.usage.push(held(Kind::Device, 30_721, 109 * GIB));
+    why.usage
+        .push(held(ResourceKind::Device, 30_721, 109 * GIB));
     why.pages = Some(in_pages((79 * GIB, 79 * 512), (30 * GIB, 60 * 512)));
-    let mut holder = growing(Kind::Device, 30 * GIB);
+    let mut holder = growing(ResourceKind::Device, 30 * GIB);
     holder.small_pages = 60 * 512;
     why.call_sites = vec![
-        holder_of(Group::new(Kind::Device, "u8", 1, 79 * GIB)),
+        holder_of(Group::new(ResourceKind::Device, "u8", 1, 79 * GIB)),
         holder,
     ];
     assert_eq!(names(&why), ["fragmentation"]);
 
     let mut why = card(0, 20 * GIB);
     own(&mut why, 79 * GIB);
-    why.usage.push(held(Kind::StreamOrdered, 1000, 30 * GIB));
+    why.usage
+        .push(held(ResourceKind::StreamOrdered, 1000, 30 * GIB));
     why.pools.push(pool("", 60 * GIB, 30 * GIB));
-    why.call_sites.push(growing(Kind::StreamOrdered, 30 * GIB));
+    why.call_sites
+        .push(growing(ResourceKind::StreamOrdered, 30 * GIB));
     assert_eq!(names(&why), ["hoarded_by_pools"]);
     // Also where most of it waits to be freed.
     (why.busy_streams, why.pending_bytes) = (1, 27 * GIB);
@@ -359,14 +365,18 @@ fn more_than_the_limit_and_more_than_the_device() {
 fn details_agree_with_the_verdict() {
     let mut why = card(0, GIB);
     own(&mut why, 130 * GIB);
-    why.call_sites = vec![growing(Kind::Pinned, 4096), growing(Kind::Device, 4096)];
+    why.call_sites = vec![
+        growing(ResourceKind::Pinned, 4096),
+        growing(ResourceKind::Device, 4096),
+    ];
     let text = why.to_text();
     assert!(!text.contains("and grows"), "{text}");
     assert!(
         !text.contains("throughout the context's lifetime"),
         "{text}"
     );
-    why.call_sites.push(growing(Kind::Device, 100 * GIB));
+    why.call_sites
+        .push(growing(ResourceKind::Device, 100 * GIB));
     let text = why.to_text();
     assert!(text.contains("and grows"), "{text}");
     assert_eq!(text.matches("throughout the context's lifetime").count(), 1);
@@ -376,16 +386,16 @@ fn details_agree_with_the_verdict() {
 #[test]
 fn advice_knows_the_settings() {
     let mut why = card(0, GIB);
-    why.usage.push(held(Kind::Device, 100, 130 * GIB));
+    why.usage.push(held(ResourceKind::Device, 100, 130 * GIB));
     let has = |why: &OutOfMemory, text: &str| why.advice().iter().any(|one| one.contains(text));
     let record = |why: &mut OutOfMemory, level, sample| {
         (why.settings.level, why.settings.sample) = (level, sample);
     };
-    record(&mut why, Level::Counts, 1);
+    record(&mut why, TrackingLevel::Counts, 1);
     assert!(has(&why, "level=sites") && !has(&why, "sample=1"));
     let unknown = "how it lies in pages is unknown (level counts)";
     assert!(why.to_text().contains(unknown), "{why:#}");
-    record(&mut why, Level::Sites, 100);
+    record(&mut why, TrackingLevel::Sites, 100);
     assert!(has(&why, "sample=1") && !has(&why, "level=sites"));
     let unknown = "how it lies in pages is unknown (one resource in 100 is recorded)";
     assert!(why.to_text().contains(unknown), "{why:#}");
@@ -429,10 +439,10 @@ fn extreme_numbers() {
                 why.contexts = vec![other_context(1, most), other_context(2, most)];
                 let processes = vec![process(0, most), process(1, most)];
                 why.processes = Processes::Known(processes);
-                why.usage = vec![held(Kind::Device, most, most); 2];
-                why.escaped = vec![held(Kind::Managed, most, most); 2];
+                why.usage = vec![held(ResourceKind::Device, most, most); 2];
+                why.escaped = vec![held(ResourceKind::Managed, most, most); 2];
                 (why.busy_streams, why.pending_bytes) = (most, most);
-                let mut holder = holder_of(Group::new(Kind::Device, "u8", most, most));
+                let mut holder = holder_of(Group::new(ResourceKind::Device, "u8", most, most));
                 (holder.growth, holder.trend) = (Some(i64::MIN), GROWS);
                 holder.small_pages = most;
                 why.call_sites = vec![holder; 2];
@@ -448,7 +458,7 @@ fn extreme_numbers() {
 /// A stream, of which only the driver knows how much it takes.
 fn of_unknown_size(free: u64) -> OutOfMemory {
     let mut why = card(free, 0);
-    (why.request.bytes, why.request.kind) = (None, Some(Kind::Stream));
+    (why.request.bytes, why.request.kind) = (None, Some(ResourceKind::Stream));
     why
 }
 
@@ -461,7 +471,7 @@ fn what_nobody_knows_the_size_of_is_more_than_is_free() {
     assert!(why.to_text().contains("  - free some of it\n"), "{why:#}");
     // Pages that small blocks keep are of no use to the driver.
     why.pages = Some(in_pages((0, 0), (2 * GIB, 138 * GIB / (2 * MIB))));
-    why.usage = vec![held(Kind::Device, 1, 2 * GIB)];
+    why.usage = vec![held(ResourceKind::Device, 1, 2 * GIB)];
     assert_eq!(names(&why), ["fragmentation"]);
     // A card that is full of who knows what.
     assert_eq!(names(&of_unknown_size(MIB)), ["unexplained"]);
@@ -492,7 +502,7 @@ fn the_document_names_every_member() {
     why.pools.push(pool("", 20 * GIB, 0));
     why.contexts.push(other_context(2, 20 * GIB));
     why.processes = Processes::Known(vec![process(1, 20 * GIB)]);
-    let holder = holder_of(Group::new(Kind::Device, "u8", 1, 50 * GIB));
+    let holder = holder_of(Group::new(ResourceKind::Device, "u8", 1, 50 * GIB));
     why.call_sites.push(holder);
     why.recovery.push(RecoveryResult {
         step: RecoveryStep::Wait,

@@ -14,7 +14,7 @@ use crate::site_frame::site_frames;
 use crate::size::ByteSize;
 use crate::symbols::{Frame, Symbols};
 use crate::words::{amount_of, description, when};
-use cuguard_registry::{Group, Kind, Level};
+use cuguard_registry::{Group, ResourceKind, TrackingLevel};
 
 /// How many call sites are shown.
 const CALL_SITES: usize = 8;
@@ -95,7 +95,7 @@ impl OutOfMemory {
             None if self.limit.is_some_and(|limit| limit.refused) => {
                 "the memory limit of its context refused it".to_owned()
             }
-            None if self.request.kind == Some(Kind::GraphMemory) => {
+            None if self.request.kind == Some(ResourceKind::GraphMemory) => {
                 "not launched, because its memory does not fit".to_owned()
             }
             None => "it was refused".to_owned(),
@@ -303,12 +303,12 @@ impl Page<'_> {
         };
         for usage in &why.usage {
             let mut what = amount_of(usage.kind, usage.amount);
-            if usage.kind == Kind::Device
+            if usage.kind == ResourceKind::Device
                 && let Some(pages) = why.pages
             {
                 let _ = write!(what, "; takes {} in pages", ByteSize(pages.taken()));
             }
-            if usage.kind == Kind::Device && why.own_pages_are_unknown() {
+            if usage.kind == ResourceKind::Device && why.own_pages_are_unknown() {
                 let reason = why.pages_reason();
                 let _ = write!(what, "; how it lies in pages is unknown{reason}");
             }
@@ -412,7 +412,7 @@ impl Page<'_> {
         let sites: Vec<_> = sites
             .filter(|usage| why.request.may_be_why(usage.group.kind))
             .collect();
-        let unknown = why.settings.level == Level::Counts || why.info.context == 0;
+        let unknown = why.settings.level == TrackingLevel::Counts || why.info.context == 0;
         if unknown && sites.is_empty() {
             return;
         }

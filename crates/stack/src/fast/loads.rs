@@ -25,7 +25,7 @@ use super::mapped::Mappings;
 use super::modules;
 use crate::module::{FileStamp, Module, file_stamp, list, module_changes};
 
-/// Set in a number that is no address: no address of a process has this bit.
+/// Set in a number that is not an address: no address of a process has this bit.
 const NUMBERED: usize = 1 << 62;
 
 const OFFSET_BITS: u32 = 36;

@@ -214,7 +214,7 @@ unsafe fn by_rules(frames: &mut [usize], start: Frame, seen: &mut Seen) -> Optio
         match unsafe { rule.apply(frame, high) } {
             Some(caller) => frame = caller,
             None if frame.ra == 0 || rule.is_end() => {
-                // `place` is one ahead. A null address is no frame, and has no rule.
+                // `place` is one ahead. A null address is not a frame, and has no rule.
                 let filled = len - places.len() - 1;
                 return Some(filled - usize::from(frame.ra == 0));
             }

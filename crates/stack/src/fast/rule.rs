@@ -17,7 +17,7 @@
 //! pointer; 1 means that the frame pointer is unchanged. It is stored as its distance to the largest one.
 //! On AArch64 the slot is that of the return address.
 //!
-//! An offset of 0 is no rule: the walk stops there, because the CFA does not grow, and only then
+//! An offset of 0 is not a rule: the walk stops there, because the CFA does not grow, and only then
 //! distinguishes `NONE` from `END`. So the walk needs no test for it.
 
 #[cfg(target_arch = "x86_64")]

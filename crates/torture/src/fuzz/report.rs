@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use arbitrary::Unstructured;
 use cuguard::report::{Report, ReportSettings};
 use cuguard::snapshot::{Amount, FailedFreeGroup, Group, Snapshot};
-use cuguard::{Kind, Level};
+use cuguard::{ResourceKind, TrackingLevel};
 use serde_json::Value;
 
 use super::bounded;
@@ -33,7 +33,7 @@ pub fn setting(bytes: &[u8]) {
         "parsing is deterministic"
     );
     if let Some(level) = settings.wanted_level() {
-        assert!(level <= Level::Stacks);
+        assert!(level <= TrackingLevel::Stacks);
     }
     assert!((1..=cuguard::snapshot::MAX_DEPTH).contains(&settings.wanted_depth()));
     // A word for off turns everything off, at any position, and one problem names the rest.
@@ -68,7 +68,7 @@ pub fn setting(bytes: &[u8]) {
 const NAMES: [&str; 6] = ["", "u8", "a \"b\"", "\n\t\\", "λ\u{2028}", "\u{1}\u{7f}"];
 
 fn group(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Group> {
-    let kind = *bytes.choose(Kind::ALL)?;
+    let kind = *bytes.choose(ResourceKind::ALL)?;
     let name = bytes.choose(&NAMES)?;
     let mut group = Group::new(kind, name, bytes.arbitrary()?, bytes.arbitrary()?);
     if bytes.arbitrary()? {
@@ -98,7 +98,7 @@ fn snapshot(bytes: &mut Unstructured<'_>) -> arbitrary::Result<Snapshot> {
         snapshot.failed_frees.push(failed);
     }
     for _ in 0..bytes.int_in_range(0..=3)? {
-        let kind = *bytes.choose(Kind::ALL)?;
+        let kind = *bytes.choose(ResourceKind::ALL)?;
         let amount = Amount::new(bytes.arbitrary()?, bytes.arbitrary()?);
         snapshot.unrecorded.push((kind, amount));
         snapshot.late_drops.push((kind, amount));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use cuguard::memory::MemoryPool;
+use cuguard::memory::DriverPool;
 use cuguard::{Context, DeviceBuffer, Module, Stream};
 
 use super::model::PAGE;
@@ -102,7 +102,7 @@ pub struct Inspector {
 struct Kernels {
     stream: Stream,
     module: Module,
-    /// Of the driver's pool, so that it is no block of the pools under test.
+    /// Of the driver's pool, so that it is not a block of the pools under test.
     wrong: DeviceBuffer<u64>,
 }
 
@@ -112,10 +112,10 @@ impl Inspector {
             None
         } else {
             let stream = Stream::new(context)?;
-            let pool = MemoryPool::new(context)?;
+            let pool = DriverPool::new(context)?;
             Some(Kernels {
                 module: Module::from_ptx(context, PATTERN)?,
-                wrong: DeviceBuffer::zeroed_in(&pool.on(&stream), 1)?,
+                wrong: DeviceBuffer::zeroed(&pool.on(&stream), 1)?,
                 stream,
             })
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cuguard::memory::PoolBuilder;
-use cuguard::{Context, DeviceBuffer, Error, Kind, Pool, Stream};
+use cuguard::{Context, DeviceBuffer, Error, Pool, ResourceKind, Stream};
 
 use super::contents::{Contents, Inspector};
 use super::model::Model;
@@ -275,13 +275,16 @@ impl PoolWorld {
         let Some(context) = &self.context else {
             return Ok(());
         };
-        let totals = context.totals(Kind::Pooled);
+        let totals = context.totals(ResourceKind::Pooled);
         let live = self.model.live();
         ensure_eq("live blocks", (totals.count, totals.bytes), live)?;
         let bytes = live.1 + self.inspector.bytes();
         ensure_eq("live bytes", context.live_bytes(), bytes)?;
         let guards = self.pools.iter().filter(|slot| slot.guard.is_some());
-        let (pools, guards) = (context.totals(Kind::Pool).count, guards.count() as u64);
+        let (pools, guards) = (
+            context.totals(ResourceKind::Pool).count,
+            guards.count() as u64,
+        );
         ensure_eq("pools with a guard", pools, guards)?;
         let mut merged = 0;
         for slot in &mut self.pools {
@@ -320,9 +323,9 @@ fn make(
 ) -> cuguard::Result<DeviceBuffer<u8>> {
     match how {
         // SAFETY: only what was written is read.
-        How::Uninitialized => unsafe { DeviceBuffer::uninitialized_in(source, len) },
-        How::Zeroed => DeviceBuffer::zeroed_in(source, len),
-        How::Copied => DeviceBuffer::from_slice_in(source, &values(len, contents)),
+        How::Uninitialized => unsafe { DeviceBuffer::uninitialized(source, len) },
+        How::Zeroed => DeviceBuffer::zeroed(source, len),
+        How::Copied => DeviceBuffer::from_slice(source, &values(len, contents)),
     }
 }
 
@@ -334,9 +337,9 @@ fn make_on(
 ) -> cuguard::Result<DeviceBuffer<u8>> {
     match how {
         // SAFETY: only what was written is read.
-        How::Uninitialized => unsafe { DeviceBuffer::uninitialized_on(stream, len) },
-        How::Zeroed => DeviceBuffer::zeroed_on(stream, len),
-        How::Copied => DeviceBuffer::from_slice_on(stream, &values(len, contents)),
+        How::Uninitialized => unsafe { DeviceBuffer::uninitialized(stream, len) },
+        How::Zeroed => DeviceBuffer::zeroed(stream, len),
+        How::Copied => DeviceBuffer::from_slice(stream, &values(len, contents)),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A call site of which two moments have different amounts.
 
-use crate::amount::Amount;
 use crate::run::CallSite;
+use cuguard_registry::Amount;
 
 /// A call site with a difference.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,11 +10,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::{Change, Match};
-use crate::amount::Amount;
 use crate::look::Frames;
 use crate::moment::Moment;
 use crate::resolver::file_name;
 use crate::run::{Allocation, CallSite, Frame, Run};
+use cuguard_registry::Amount;
 
 /// What a call site is in every build: type, functions and names of files.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -174,8 +174,7 @@ fn by_order<'r>(mut before: ByLines<'r>, mut after: ByLines<'r>, changes: &mut V
         }));
         return;
     }
-    let sum =
-        |places: &ByLines<'r>| -> Amount { places.values().map(|place| place.amount).collect() };
+    let sum = |places: &ByLines<'r>| -> Amount { places.values().map(|place| place.amount).sum() };
     // The largest call site stands for all.
     let largest = after.values().max_by_key(|place| place.amount.bytes);
     changes.extend(largest.map(|largest| Change {

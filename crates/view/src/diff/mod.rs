@@ -15,8 +15,8 @@ mod text;
 
 use std::cmp::Reverse;
 
-use crate::amount::Amount;
 use crate::moment::Moment;
+use cuguard_registry::Amount;
 
 pub use change::{Change, Match};
 pub(crate) use matching::{Identity, by_identity};
@@ -39,9 +39,9 @@ pub struct Diff<'r> {
 /// Compares two moments.
 ///
 /// ```
-/// use cuguard_view::{Allocation, At, FOREVER, Kind, Run, diff, moment};
+/// use cuguard_view::{Allocation, At, FOREVER, RecordedKind, Run, diff, moment};
 ///
-/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let device = RecordedKind { name: "device".to_owned(), on_device: true, is_memory: true };
 /// let block = |start| Allocation { start, end: FOREVER, bytes: 512, ..Allocation::default() };
 /// let run = Run { kinds: vec![device], allocations: vec![block(1), block(5)], end: 9, ..Run::default() };
 /// let (before, after) = (moment(&run, At::Time(2))?, moment(&run, At::Exit)?);

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::value::{hexadecimal, items, nanoseconds, number, text};
 use crate::resolver::file_name;
-use crate::run::{Allocation, CallSite, FOREVER, Fate, Frame, Kind, Origin, Run};
+use crate::run::{Allocation, CallSite, FOREVER, Fate, Frame, Origin, RecordedKind, Run};
 use crate::symbols;
 use cuguard_report::{FrameClass, audit};
 
@@ -235,13 +235,13 @@ impl<'b> Builder<'b> {
         if let Some(known) = self.kinds.get(name) {
             return *known;
         }
-        let mut all = cuguard_registry::Kind::ALL.iter();
+        let mut all = cuguard_registry::ResourceKind::ALL.iter();
         let known = all.find(|kind| kind.name() == name);
         let index = u8::try_from(self.run.kinds.len()).unwrap_or(u8::MAX);
         if index == u8::MAX {
             return 0;
         }
-        self.run.kinds.push(Kind {
+        self.run.kinds.push(RecordedKind {
             name: name.to_owned(),
             on_device: known.is_some_and(|kind| kind.is_device_memory()),
             // Of a newer version.

@@ -28,7 +28,7 @@ const VERSION: u64 = 1;
 ///
 /// ```
 /// let error = cuguard_view::read_reports(b"hello", "notes.txt").unwrap_err();
-/// assert_eq!(error.to_string(), "no line is a leak report: line 1 is no JSON object");
+/// assert_eq!(error.to_string(), "no line is a leak report: line 1 is not a JSON object");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -123,7 +123,7 @@ fn values(bytes: &[u8]) -> Vec<(usize, Result<Value, String>)> {
     let read = |line: &[u8]| {
         serde_json::from_slice(line).map_err(|error| match line.trim_ascii().first() {
             Some(b'{') => format!("is cut off or broken JSON ({error})"),
-            _ => "is no JSON object".to_owned(),
+            _ => "is not a JSON object".to_owned(),
         })
     };
     lines.map(|(index, line)| (index + 1, read(line))).collect()
@@ -132,7 +132,7 @@ fn values(bytes: &[u8]) -> Vec<(usize, Result<Value, String>)> {
 /// Whether this is a report that can be read; otherwise what it is.
 fn check(value: &Value) -> Result<(), String> {
     if !value.is_object() {
-        return Err("is no JSON object".to_owned());
+        return Err("is not a JSON object".to_owned());
     }
     let tool = text(value, "tool");
     let list = match tool {
@@ -149,7 +149,7 @@ fn check(value: &Value) -> Result<(), String> {
     }
     match value[list].is_array() {
         true => Ok(()),
-        false => Err(format!("is no leak report: it has no member {list:?}")),
+        false => Err(format!("is not a leak report: it has no member {list:?}")),
     }
 }
 

@@ -9,7 +9,6 @@ use cuguard_report::phrase::{count, list, printable};
 use cuguard_report::{ByteSize, phrase};
 
 use super::stacks::{failed_stack, stack_group};
-use crate::amount::Amount;
 use crate::by::By;
 use crate::group::group;
 use crate::growth::{GrowingSite, growing_sites};
@@ -19,6 +18,7 @@ use crate::run::{Allocation, FOREVER, Fate, Frame, MarkKind, Run};
 use crate::stack_text::stack;
 use crate::summary::Overview;
 use crate::words::{duration, kind, some};
+use cuguard_registry::Amount;
 
 /// The findings of a run.
 pub(super) struct Findings<'r> {
@@ -215,7 +215,7 @@ fn sum(run: &Run, counts: impl Fn(&Allocation) -> bool) -> String {
     let (memory, handles): (Vec<_>, Vec<_>) = of_memory
         .filter(|(_, amount)| amount.count != 0)
         .partition(|(kind, _)| kind.is_memory);
-    let memory: Amount = memory.into_iter().map(|(_, amount)| *amount).collect();
+    let memory: Amount = memory.into_iter().map(|(_, amount)| *amount).sum();
     let mut parts = Vec::new();
     if memory.count != 0 {
         let allocations = count(memory.count, "allocation");

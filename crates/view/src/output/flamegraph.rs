@@ -13,9 +13,9 @@ use cuguard_report::phrase::{list, printable};
 /// Writes the flame graph of what was alive, by bytes. With more than one moment, a run is the outermost frame.
 ///
 /// ```
-/// use cuguard_view::{Allocation, At, FOREVER, Frames, Kind, Run, flamegraph, moment};
+/// use cuguard_view::{Allocation, At, FOREVER, Frames, RecordedKind, Run, flamegraph, moment};
 ///
-/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let device = RecordedKind { name: "device".to_owned(), on_device: true, is_memory: true };
 /// let block = Allocation { end: FOREVER, bytes: 512, ..Allocation::default() };
 /// let run = Run { kinds: vec![device], allocations: vec![block], ..Run::default() };
 /// let mut svg = Vec::new();

@@ -11,9 +11,9 @@ use cuguard_report::phrase::printable;
 /// Resources without bytes have no line. With more than one moment, a run is the outermost frame.
 ///
 /// ```
-/// use cuguard_view::{Allocation, At, FOREVER, Frames, Kind, Run, folded, moment};
+/// use cuguard_view::{Allocation, At, FOREVER, Frames, RecordedKind, Run, folded, moment};
 ///
-/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let device = RecordedKind { name: "device".to_owned(), on_device: true, is_memory: true };
 /// let block = Allocation { end: FOREVER, bytes: 512, ..Allocation::default() };
 /// let run = Run { kinds: vec![device], allocations: vec![block], ..Run::default() };
 /// let moment = moment(&run, At::Peak)?;

@@ -8,11 +8,11 @@ use flate2::write::GzEncoder;
 use prost::Message;
 
 use super::pprof_messages::{Function, Label, Line, Location, Mapping, Profile, Sample, ValueType};
-use crate::amount::Amount;
 use crate::error::ViewError;
 use crate::look::{Frames, UNKNOWN};
 use crate::moment::Moment;
 use crate::run::{Allocation, Frame, Run};
+use cuguard_registry::Amount;
 
 /// The types of a sample's values, named and in the order of heap profiles of Go: pprof knows these names, and speedscope
 /// shows the last.
@@ -252,7 +252,7 @@ mod tests {
 
     use super::{Frames, Profile, pprof};
     use crate::moment::{At, moment};
-    use crate::run::{Allocation, CallSite, FOREVER, Frame, Kind, Run};
+    use crate::run::{Allocation, CallSite, FOREVER, Frame, RecordedKind, Run};
 
     fn run() -> Run {
         let frame = |function: &str, line| Frame {
@@ -277,7 +277,7 @@ mod tests {
         Run {
             command: "app".to_owned(),
             started: 1_000,
-            kinds: vec![Kind {
+            kinds: vec![RecordedKind {
                 name: "device".to_owned(),
                 on_device: true,
                 is_memory: true,

@@ -5,12 +5,12 @@ use std::fmt::Write;
 use cuguard_report::ByteSize;
 use cuguard_report::phrase::{count, list, printable, streams};
 
-use crate::amount::Amount;
 use crate::group::Group;
 use crate::look::Frames;
 use crate::run::{CallSite, Run};
 use crate::stack_text::stack;
 use crate::words::{self, LISTED, duration, some};
+use cuguard_registry::Amount;
 
 /// The stack trace of an allocation that failed.
 pub(super) fn failed_stack(page: &mut String, run: &Run, site: u32, frames: Frames) {

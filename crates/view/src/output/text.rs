@@ -7,7 +7,6 @@ use cuguard_report::oom::conclusion;
 
 use super::findings::{Findings, quote};
 use super::stacks::{amounts, failed_stack, name, stack_group};
-use crate::amount::Amount;
 use crate::by::By;
 use crate::group::{Group, group};
 use crate::look::UNKNOWN;
@@ -17,17 +16,18 @@ use crate::run::{Mark, MarkKind, Origin, Run};
 use crate::stack_text::columns;
 use crate::summary::Overview;
 use crate::words::{duration, percent};
+use cuguard_registry::Amount;
 use cuguard_report::phrase::{count, printable};
 
-/// How many call sites are shown of a group that is no call site itself.
+/// How many call sites are shown of a group that is not a call site itself.
 const SITES: usize = 3;
 
 /// A run and a moment of it as text, with a line break at its end. Text of the program has no control characters.
 ///
 /// ```
-/// use cuguard_view::{Allocation, At, FOREVER, Kind, Look, Overview, Run, text};
+/// use cuguard_view::{Allocation, At, FOREVER, RecordedKind, Look, Overview, Run, text};
 ///
-/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let device = RecordedKind { name: "device".to_owned(), on_device: true, is_memory: true };
 /// let block = Allocation { end: FOREVER, bytes: 512, ..Allocation::default() };
 /// let run = Run { kinds: vec![device], allocations: vec![block], ..Run::default() };
 /// let text = text(&Overview::new(&run, At::Peak)?, Look::default());
@@ -47,9 +47,9 @@ pub fn text(overview: &Overview<'_>, look: Look) -> String {
 /// The same, and before the moment what the whole run shows: what is lost, which call sites grow, and which allocations failed, why.
 ///
 /// ```
-/// use cuguard_view::{Allocation, At, FOREVER, Fate, Kind, Look, Overview, Run, text_with_findings};
+/// use cuguard_view::{Allocation, At, FOREVER, Fate, RecordedKind, Look, Overview, Run, text_with_findings};
 ///
-/// let device = Kind { name: "device".to_owned(), on_device: true, is_memory: true };
+/// let device = RecordedKind { name: "device".to_owned(), on_device: true, is_memory: true };
 /// let block = Allocation { end: FOREVER, bytes: 512, fate: Fate::Lost, ..Allocation::default() };
 /// let run = Run { kinds: vec![device], allocations: vec![block], pid: 42, ..Run::default() };
 /// let text = text_with_findings(&Overview::new(&run, At::Peak)?, Look::default());
@@ -115,7 +115,7 @@ fn moment(page: &mut String, overview: &Overview<'_>, look: Look) {
     }
     if shown < groups.len() {
         let all = groups.len();
-        let rest: Amount = groups[shown..].iter().map(|group| group.amount).collect();
+        let rest: Amount = groups[shown..].iter().map(|group| group.amount).sum();
         let rest = format!("{} in {}", ByteSize(rest.bytes), rest.count);
         let _ = writeln!(
             page,
@@ -246,7 +246,7 @@ fn share(overview: &Overview<'_>, group: &Group) -> String {
     }
 }
 
-/// A group that is no call site: its name, and its largest call sites.
+/// A group that is not a call site: its name, and its largest call sites.
 fn named_group(
     page: &mut String,
     overview: &Overview<'_>,

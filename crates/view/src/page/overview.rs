@@ -38,7 +38,7 @@ impl Overview {
             .iter()
             .filter(|allocation| allocation.end == FOREVER || allocation.leaked)
             .map(|allocation| run.amount(allocation))
-            .collect();
+            .sum();
         Self {
             rank: run.rank,
             host: run.host.clone(),
@@ -94,11 +94,11 @@ mod tests {
     use super::Overview;
     use crate::page::order::Order;
     use crate::page::thin;
-    use crate::{Allocation, FOREVER, Kind, Run};
+    use crate::{Allocation, FOREVER, RecordedKind, Run};
 
     /// Allocations: kind, begin, end, bytes.
     fn run(allocations: &[(u8, u64, u64, u64)]) -> Run {
-        let kind = |name: &str, is_memory| Kind {
+        let kind = |name: &str, is_memory| RecordedKind {
             name: name.into(),
             on_device: is_memory,
             is_memory,

@@ -181,11 +181,11 @@ pub(super) fn positions(run: &Run, order: &Order) -> (Vec<u32>, Vec<u32>) {
 mod tests {
     use super::{LeftOut, keep};
     use crate::page::order::Order;
-    use crate::{Allocation, FOREVER, Kind, Run};
+    use crate::{Allocation, FOREVER, RecordedKind, Run};
 
     fn run(lives: &[(u64, u64, u64)]) -> Run {
         Run {
-            kinds: vec![Kind {
+            kinds: vec![RecordedKind {
                 name: "device".into(),
                 on_device: true,
                 is_memory: true,
@@ -233,7 +233,7 @@ mod tests {
     fn device_memory_and_other_memory_and_handles_are_summed_up_apart() {
         let mut run = run(&[(0, 10, 100), (20, 21, 5), (22, 23, 7), (24, 25, 0)]);
         for (name, is_memory) in [("pinned", true), ("stream", false)] {
-            run.kinds.push(Kind {
+            run.kinds.push(RecordedKind {
                 name: name.into(),
                 on_device: false,
                 is_memory,

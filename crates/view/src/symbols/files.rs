@@ -110,7 +110,7 @@ impl<'a> Files<'a> {
         if !path.is_absolute() || !path.is_file() {
             return Err("the file is not there");
         }
-        let found = build_id(path).ok_or("the file is no program or library")?;
+        let found = build_id(path).ok_or("the file is not a program or library")?;
         if found != wanted {
             return Err("the file has another build id than the one that ran");
         }

@@ -134,7 +134,7 @@ fn class(frame: &Frame) -> FrameClass {
     }
 }
 
-/// Whether the function is no offset.
+/// Whether the function is not an offset.
 fn has_name(frame: &Frame) -> bool {
     let rest = frame.function.strip_prefix(&*frame.library);
     !rest.is_some_and(|rest| rest.starts_with("+0x") || rest.starts_with("0x"))

@@ -43,7 +43,7 @@ fn a_click_chooses_a_moment_and_a_drag_zooms() {
         (low - 0.25 * end).abs() < 0.01 * end && (high - 0.5 * end).abs() < 0.01 * end,
         "{low} to {high} of {end}"
     );
-    // The drag's end is no click.
+    // The drag's end is not a click.
     assert_eq!(moment(&mut browser).0, times[4]);
     let point = timeline_point(&mut browser, 0.5);
     browser.drag(point, point);

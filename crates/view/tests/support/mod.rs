@@ -3,7 +3,7 @@
 // Each test program uses a part of it.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use cuguard_recording::{Event, Frame, Kind, Meta, Recording, Site, Stack, What};
+use cuguard_recording::{Event, Frame, Meta, RecordedKind, Recording, Site, Stack, What};
 use cuguard_view::{Frame as Named, Resolver, Run};
 
 /// Kinds by index: device memory, pinned memory, streams, stream-ordered memory.
@@ -12,14 +12,14 @@ pub const PINNED: u8 = 1;
 pub const STREAM: u8 = 2;
 pub const ORDERED: u8 = 3;
 
-pub fn kinds() -> Vec<Kind> {
+pub fn kinds() -> Vec<RecordedKind> {
     [
         ("device", true, true),
         ("pinned", false, true),
         ("stream", false, false),
         ("stream_ordered", true, true),
     ]
-    .map(|(name, on_device, is_memory)| Kind {
+    .map(|(name, on_device, is_memory)| RecordedKind {
         name: name.to_owned(),
         on_device,
         is_memory,

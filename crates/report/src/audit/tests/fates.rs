@@ -8,7 +8,7 @@ use super::*;
 fn many_reachable_groups_are_in_tables() {
     let stacks: [&[usize]; 4] = [&[TRAIN, MAIN], &[LOAD, MAIN], &[MAIN], &[TORCH, LOAD]];
     let groups = stacks.map(|stack| {
-        let mut group = group(Fate::Reachable, Kind::Device, (1, 10), stack);
+        let mut group = group(Fate::Reachable, ResourceKind::Device, (1, 10), stack);
         group.holder = Some("the heap");
         group
     });
@@ -55,13 +55,18 @@ by call site:
 fn memory_that_ends_with_its_context_was_not_freed() {
     let memory = group(
         Fate::DestroyedWithContext,
-        Kind::Device,
+        ResourceKind::Device,
         (1, 12 << 20),
         &[TRAIN, MAIN],
     );
-    let event = group(Fate::DestroyedWithContext, Kind::Event, (2, 0), &[MAIN]);
-    let reachable = group(Fate::Reachable, Kind::Context, (1, 0), &[MAIN]);
-    let lost = group(Fate::Lost, Kind::Stream, (1, 0), &[MAIN]);
+    let event = group(
+        Fate::DestroyedWithContext,
+        ResourceKind::Event,
+        (2, 0),
+        &[MAIN],
+    );
+    let reachable = group(Fate::Reachable, ResourceKind::Context, (1, 0), &[MAIN]);
+    let lost = group(Fate::Lost, ResourceKind::Stream, (1, 0), &[MAIN]);
     let destroyed: FailOn = "destroyed".parse().unwrap();
     for (groups, line, amount) in [
         (
@@ -117,7 +122,7 @@ fn memory_that_ends_with_its_context_was_not_freed() {
 #[test]
 fn the_number_of_groups_is_limited_for_each_fate() {
     let stacks: [&[usize]; 3] = [&[TRAIN], &[LOAD], &[MAIN]];
-    let groups = stacks.map(|stack| group(Fate::Lost, Kind::Device, (1, 10), stack));
+    let groups = stacks.map(|stack| group(Fate::Lost, ResourceKind::Device, (1, 10), stack));
     let process = Process {
         groups: groups.into(),
         ..Process::default()
@@ -135,14 +140,14 @@ fn the_number_of_groups_is_limited_for_each_fate() {
 /// One forgotten block does not fill the screen with the handles that ended with it.
 #[test]
 fn of_handles_that_were_destroyed_a_few_are_shown() {
-    let ended = |kind: Kind, line: usize| {
+    let ended = |kind: ResourceKind, line: usize| {
         let bytes = if kind.is_memory() { 10 } else { 0 };
         let stack: &'static [usize] = Box::leak(Box::new([FOREIGN_FRAME | line]));
         group(Fate::DestroyedWithContext, kind, (1, bytes), stack)
     };
     for (blocks, events, shown) in [(1, 19, 4), (0, 19, 3), (8, 19, 11), (30, 19, 20), (2, 1, 3)] {
-        let blocks = (100..100 + blocks).map(|line| ended(Kind::Device, line));
-        let events = (150..150 + events).map(|line| ended(Kind::Event, line));
+        let blocks = (100..100 + blocks).map(|line| ended(ResourceKind::Device, line));
+        let events = (150..150 + events).map(|line| ended(ResourceKind::Event, line));
         let process = Process {
             groups: events.chain(blocks).collect(),
             ..Process::default()

@@ -44,7 +44,7 @@ fn what_is_lost_grows_also_where_it_was_allocated_at_once() {
     let lost = |count| {
         group(
             Fate::Lost,
-            Kind::Device,
+            ResourceKind::Device,
             (count, count << 20),
             &[LOAD, MAIN],
         )
@@ -53,7 +53,7 @@ fn what_is_lost_grows_also_where_it_was_allocated_at_once() {
     // Here once and there once.
     let both = || {
         let stacks: [&'static [usize]; 2] = [&[LOAD, TRAIN, MAIN], &[LOAD, MAIN]];
-        let lost = |stack| group(Fate::Lost, Kind::Device, (4, 4 << 20), stack);
+        let lost = |stack| group(Fate::Lost, ResourceKind::Device, (4, 4 << 20), stack);
         let sites = stacks.map(|stack| site(stack, 1 << 20, |_| 4));
         growing(sites.into(), stacks.map(lost).into())
     };

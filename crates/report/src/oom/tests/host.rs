@@ -2,17 +2,24 @@
 
 use super::*;
 
-const HOST: [Kind; 3] = [Kind::Pinned, Kind::WriteCombined, Kind::Registered];
+const HOST: [ResourceKind; 3] = [
+    ResourceKind::Pinned,
+    ResourceKind::WriteCombined,
+    ResourceKind::Registered,
+];
 
 /// A request for host memory, with everything on the device that is a cause otherwise.
-fn refused(kind: Kind, free: u64) -> OutOfMemory {
+fn refused(kind: ResourceKind, free: u64) -> OutOfMemory {
     let mut why = card(free, 16 * GIB);
     why.request.kind = Some(kind);
     why.settings.audited = true;
     own(&mut why, 40 * GIB);
     why.pools.push(pool("a pool", 20 * GIB, GIB));
     why.processes = Processes::Known(vec![process(7, 30 * GIB)]);
-    for (kind, bytes) in [(Kind::Device, 40 * GIB), (Kind::Pinned, 3 * GIB)] {
+    for (kind, bytes) in [
+        (ResourceKind::Device, 40 * GIB),
+        (ResourceKind::Pinned, 3 * GIB),
+    ] {
         why.call_sites
             .push(holder_of(Group::new(kind, "u8", 1, bytes)));
     }
@@ -34,12 +41,12 @@ fn host_memory_is_not_refused_for_lack_of_device_memory() {
 
 #[test]
 fn all_kinds_of_page_locked_memory_count() {
-    let mut why = refused(Kind::Pinned, 60 * GIB);
+    let mut why = refused(ResourceKind::Pinned, 60 * GIB);
     for (kind, bytes) in [
-        (Kind::Pinned, 3 * GIB),
-        (Kind::WriteCombined, 2 * GIB),
-        (Kind::Registered, GIB),
-        (Kind::Managed, 5 * GIB),
+        (ResourceKind::Pinned, 3 * GIB),
+        (ResourceKind::WriteCombined, 2 * GIB),
+        (ResourceKind::Registered, GIB),
+        (ResourceKind::Managed, 5 * GIB),
     ] {
         why.usage.push(held(kind, 1, bytes));
     }
@@ -53,8 +60,8 @@ fn all_kinds_of_page_locked_memory_count() {
 /// The page has the limits of the host, and what is page-locked. Nothing of the device.
 #[test]
 fn the_page_is_about_the_host() {
-    let mut why = refused(Kind::Pinned, 60 * GIB);
-    why.usage.push(held(Kind::Pinned, 1, 3 * GIB));
+    let mut why = refused(ResourceKind::Pinned, 60 * GIB);
+    why.usage.push(held(ResourceKind::Pinned, 1, 3 * GIB));
     let text = why.to_text();
     for words in [
         "requested 16 GiB of pinned host memory\n",
@@ -73,7 +80,7 @@ fn the_page_is_about_the_host() {
 
 #[test]
 fn without_page_locked_memory_none_is_to_be_freed() {
-    let text = refused(Kind::Registered, 0).to_text();
+    let text = refused(ResourceKind::Registered, 0).to_text();
     assert!(
         text.contains("the program holds no other page-locked memory"),
         "{text}"
@@ -84,7 +91,7 @@ fn without_page_locked_memory_none_is_to_be_freed() {
 /// A budget of the context that refused is still the cause.
 #[test]
 fn a_limit_is_named_where_it_refused() {
-    let mut why = refused(Kind::Pinned, 60 * GIB);
+    let mut why = refused(ResourceKind::Pinned, 60 * GIB);
     why.limit = Some(Limit {
         bytes: GIB,
         held: 0,
@@ -97,7 +104,7 @@ fn a_limit_is_named_where_it_refused() {
 /// Managed memory is of the host and of the device.
 #[test]
 fn managed_memory_has_causes_on_the_device() {
-    let why = refused(Kind::Managed, GIB);
+    let why = refused(ResourceKind::Managed, GIB);
     assert!(!names(&why).contains(&"host_memory"), "{why}");
     assert!(names(&why).contains(&"other_processes"), "{why}");
 }

@@ -97,7 +97,8 @@ fn memory_that_graphs_have_reserved() {
     );
     // An audited program has records of what is allocated.
     why.settings.audited = true;
-    why.usage.push(held(Kind::GraphMemory, 1, 138 * GIB));
+    why.usage
+        .push(held(ResourceKind::GraphMemory, 1, 138 * GIB));
     assert_eq!(names(&why), ["own_data"]);
     adds_up(&why);
 }
@@ -108,7 +109,7 @@ fn a_graph_needs_whole_chunks() {
     let mut why = card(40 * MIB, 33 * MIB);
     why.total = Some(256 * MIB);
     own(&mut why, 216 * MIB);
-    why.request.kind = Some(Kind::GraphMemory);
+    why.request.kind = Some(ResourceKind::GraphMemory);
     assert_eq!(names(&why), ["own_data"]);
     let line = why.to_string();
     assert!(
@@ -125,7 +126,7 @@ fn memory_of_pools_that_no_guard_took() {
     assert_eq!(why.causes(), [Cause::OutsideGuards { bytes: 130 * GIB }]);
     // Small blocks take more than they were asked for.
     why.usage
-        .push(held(Kind::StreamOrdered, 20 << 21, 64 * GIB));
+        .push(held(ResourceKind::StreamOrdered, 20 << 21, 64 * GIB));
     assert_eq!(names(&why), ["own_data", "outside_guards"]);
     assert_eq!(bytes(&why), [64 * GIB, 130 * GIB - 64 * GIB - 20 * GIB]);
 }
@@ -195,8 +196,9 @@ fn a_full_card_with_a_little_left() {
 #[test]
 fn what_may_be_pages_is_not_blamed_on_libraries_alone() {
     let mut why = card(0, 20 * GIB);
-    why.settings.level = Level::Counts;
-    why.usage.push(held(Kind::Device, 30_721, 109 * GIB));
+    why.settings.level = TrackingLevel::Counts;
+    why.usage
+        .push(held(ResourceKind::Device, 30_721, 109 * GIB));
     why.processes = Processes::Known(vec![this(140 * GIB)]);
     assert_eq!(names(&why), ["own_data", "outside_guards"]);
     let text = why.to_text();
@@ -230,7 +232,7 @@ fn what_a_context_takes() {
 #[test]
 fn what_escaped_is_named_as_far_as_memory_is_in_use() {
     let mut why = card(10 * GIB, 40 * GIB);
-    why.escaped.push(held(Kind::Device, 1, 100 * GIB));
+    why.escaped.push(held(ResourceKind::Device, 1, 100 * GIB));
     own(&mut why, 20 * GIB);
     assert_eq!(names(&why), ["escaped", "own_data"]);
     assert_eq!(bytes(&why)[0], 100 * GIB);
@@ -250,7 +252,8 @@ fn what_escaped_is_named_as_far_as_memory_is_in_use() {
     adds_up(&why);
     // Stream-ordered memory lies in pools.
     let mut why = card(10 * GIB, 40 * GIB);
-    why.escaped.push(held(Kind::StreamOrdered, 1, 100 * GIB));
+    why.escaped
+        .push(held(ResourceKind::StreamOrdered, 1, 100 * GIB));
     why.pools.push(pool("", 80 * GIB, 70 * GIB));
     assert_eq!(why.shares().escaped, 70 * GIB);
 }
@@ -258,7 +261,7 @@ fn what_escaped_is_named_as_far_as_memory_is_in_use() {
 #[test]
 fn managed_memory_is_named() {
     let mut why = card(GIB, 10 * GIB);
-    why.usage.push(held(Kind::Managed, 1, 138 * GIB));
+    why.usage.push(held(ResourceKind::Managed, 1, 138 * GIB));
     assert_eq!(names(&why), ["managed"]);
     assert_eq!(bytes(&why), [138 * GIB]);
     assert!(why.to_text().contains("up to 138 GiB"), "{why:#}");

@@ -270,14 +270,14 @@ impl Browser {
         let value = self.eval(expression);
         value
             .as_f64()
-            .unwrap_or_else(|| panic!("{expression}: {value} is no number"))
+            .unwrap_or_else(|| panic!("{expression}: {value} is not a number"))
     }
 
     pub fn text(&mut self, expression: &str) -> String {
         let value = self.eval(expression);
         value
             .as_str()
-            .unwrap_or_else(|| panic!("{expression}: {value} is no text"))
+            .unwrap_or_else(|| panic!("{expression}: {value} is not a text"))
             .to_owned()
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use cuguard_view::{Allocation, CallSite, FOREVER, Fate, Frame, Kind, Mark, MarkKind, Run};
+use cuguard_view::{Allocation, CallSite, FOREVER, Fate, Frame, Mark, MarkKind, RecordedKind, Run};
 
 pub const MIB: u64 = 1 << 20;
 pub const DEVICE: u8 = 0;
@@ -31,7 +31,7 @@ impl Builder {
 
     /// With other random numbers. The seed is not 0.
     pub fn seeded(command: &str, seed: u64) -> Self {
-        let kind = |name: &str, on_device, is_memory| Kind {
+        let kind = |name: &str, on_device, is_memory| RecordedKind {
             name: name.into(),
             on_device,
             is_memory,

@@ -30,7 +30,7 @@ pub fn fail(b: &mut Builder, site: u32, bytes: u64) {
         }
     }
     pages.small_pages = small.len() as u64;
-    let device = cuguard_registry::Kind::Device;
+    let device = cuguard_registry::ResourceKind::Device;
     let free = bytes / 4 * 3;
     let mut why = OutOfMemory {
         request: FailedRequest {

@@ -11,47 +11,47 @@ use crate::error::Result;
 use crate::guards::Context;
 use crate::guards::keep::drop_guard;
 use crate::recovery;
-use cuguard_registry::Kind;
+use cuguard_registry::ResourceKind;
 
-/// A memory pool of the driver (`CUmemoryPool`), from which stream-ordered buffers are allocated; see
-/// [`DeviceBuffer::zeroed_in`](crate::DeviceBuffer::zeroed_in).
+/// A memory pool of the driver (`CUmemoryPool`). [`on`](Self::on) a stream, it is a [`Source`](crate::memory::Source) of
+/// stream-ordered buffers. cuguard's own pool is [`Pool`](crate::Pool).
 ///
 /// The pool is destroyed when this guard and all its buffers are dropped. (Drivers can crash if a pool is destroyed
 /// before its memory is freed.)
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
-/// use cuguard::{Context, DeviceBuffer, MemoryPool, Stream};
+/// use cuguard::{Context, DeviceBuffer, DriverPool, Stream};
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;
-/// let pool = MemoryPool::new(&context)?;
+/// let pool = DriverPool::new(&context)?;
 /// pool.set_release_threshold(1 << 30)?; // cache up to 1 GiB
-/// let buffer = DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+/// let buffer = DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?;
 /// assert_eq!(pool.used_bytes()?, 1000);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 #[must_use = "dropped at once if unused"]
 #[doc(alias("CUmemoryPool", "cuMemPoolCreate"))]
-pub struct MemoryPool {
+pub struct DriverPool {
     shared: Arc<DriverPoolState>,
     /// Keeps the context open. Dropped after the pool.
     open: Arc<OpenContext>,
 }
 
-impl fmt::Debug for MemoryPool {
+impl fmt::Debug for DriverPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.shared.owned.fmt_guard("MemoryPool", f)
+        self.shared.owned.fmt_guard("DriverPool", f)
     }
 }
 
-impl MemoryPool {
+impl DriverPool {
     /// Creates an empty pool on the context's device.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// let pool = cuguard::DriverPool::new(&context)?;
     /// assert_eq!(pool.reserved_bytes()?, 0);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -62,14 +62,14 @@ impl MemoryPool {
     #[track_caller]
     pub fn new(context: &Context) -> Result<Self> {
         let state = context.state();
-        let request = Request::of_unknown_size("MemoryPool::new", Some(Kind::MemoryPool));
+        let request = Request::of_unknown_size("DriverPool::new", Some(ResourceKind::MemoryPool));
         let shared = recovery::with_recovery(state, &request, || {
             let _entered = state.enter(request.operation)?;
             let owner = Owner::State(state.clone());
             let owned = core::allocate(
                 state,
                 &request,
-                Kind::MemoryPool,
+                ResourceKind::MemoryPool,
                 "",
                 || owner,
                 || pool::create(state.device as i32).map(|pool| pool.0 as u64),
@@ -97,7 +97,7 @@ impl MemoryPool {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?;
+    /// let pool = cuguard::DriverPool::new(&context)?;
     /// assert_ne!(pool.as_raw(), cuguard::driver::sys::CUmemoryPool::NULL);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -118,8 +118,8 @@ impl MemoryPool {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let stream = cuguard::Stream::new(&context)?;
-    /// # let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+    /// # let pool = cuguard::DriverPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?;
     /// assert!(pool.reserved_bytes()? > 1000); // pools reserve large blocks
     /// # Ok::<(), cuguard::Error>(())
     /// ```
@@ -128,7 +128,7 @@ impl MemoryPool {
     ///
     /// Any driver error.
     pub fn reserved_bytes(&self) -> Result<u64> {
-        self.get("MemoryPool::reserved_bytes", pool::Attribute::Reserved)
+        self.get("DriverPool::reserved_bytes", pool::Attribute::Reserved)
     }
 
     /// The bytes that are allocated from the pool.
@@ -137,8 +137,8 @@ impl MemoryPool {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let stream = cuguard::Stream::new(&context)?;
-    /// # let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+    /// # let pool = cuguard::DriverPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?;
     /// assert_eq!(pool.used_bytes()?, 1000);
     /// drop(buffer);
     /// stream.synchronize()?;
@@ -150,7 +150,7 @@ impl MemoryPool {
     ///
     /// Any driver error.
     pub fn used_bytes(&self) -> Result<u64> {
-        self.get("MemoryPool::used_bytes", pool::Attribute::Used)
+        self.get("DriverPool::used_bytes", pool::Attribute::Used)
     }
 
     /// Sets how many bytes the pool may keep when the host synchronizes a stream or the context. The default is 0: all
@@ -160,9 +160,9 @@ impl MemoryPool {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let stream = cuguard::Stream::new(&context)?;
-    /// # let pool = cuguard::MemoryPool::new(&context)?;
+    /// # let pool = cuguard::DriverPool::new(&context)?;
     /// pool.set_release_threshold(u64::MAX)?; // keep all
-    /// drop(cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?);
+    /// drop(cuguard::DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?);
     /// stream.synchronize()?;
     /// assert!(pool.reserved_bytes()? > 0);
     /// # Ok::<(), cuguard::Error>(())
@@ -172,7 +172,7 @@ impl MemoryPool {
     ///
     /// Any driver error.
     pub fn set_release_threshold(&self, bytes: u64) -> Result<()> {
-        let entered = self.state().enter("MemoryPool::set_release_threshold")?;
+        let entered = self.state().enter("DriverPool::set_release_threshold")?;
         let attribute = pool::Attribute::ReleaseThreshold;
         // SAFETY: the pool is alive.
         entered.check(unsafe { pool::set_attribute(self.as_raw(), attribute, bytes) })
@@ -184,9 +184,9 @@ impl MemoryPool {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let stream = cuguard::Stream::new(&context)?;
-    /// # let pool = cuguard::MemoryPool::new(&context)?;
+    /// # let pool = cuguard::DriverPool::new(&context)?;
     /// pool.set_release_threshold(u64::MAX)?;
-    /// drop(cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?);
+    /// drop(cuguard::DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?);
     /// stream.synchronize()?;
     /// pool.trim_to(0)?;
     /// assert_eq!(pool.reserved_bytes()?, 0);
@@ -197,7 +197,7 @@ impl MemoryPool {
     ///
     /// Any driver error.
     pub fn trim_to(&self, keep: usize) -> Result<()> {
-        let entered = self.state().enter("MemoryPool::trim_to")?;
+        let entered = self.state().enter("DriverPool::trim_to")?;
         // SAFETY: the pool is alive.
         entered.check(unsafe { pool::trim_to(self.as_raw(), keep) })
     }
@@ -207,12 +207,12 @@ impl MemoryPool {
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
-    /// let pool = cuguard::MemoryPool::new(&context)?.named("scratch");
+    /// let pool = cuguard::DriverPool::new(&context)?.with_label("scratch");
     /// assert_eq!(context.snapshot().live[0].label.as_deref(), Some("scratch"));
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     #[must_use = "returns the guard"]
-    pub fn named(self, label: &str) -> Self {
+    pub fn with_label(self, label: &str) -> Self {
         self.shared.owned.name(label);
         self
     }
@@ -225,12 +225,12 @@ impl MemoryPool {
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
     /// # let context = cuguard::Context::new(0)?;
     /// # let stream = cuguard::Stream::new(&context)?;
-    /// # let pool = cuguard::MemoryPool::new(&context)?;
-    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed_in(&pool.on(&stream), 1000)?;
+    /// # let pool = cuguard::DriverPool::new(&context)?;
+    /// let buffer = cuguard::DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 1000)?;
     /// pool.close()?;
-    /// assert_eq!(context.totals(cuguard::Kind::MemoryPool).count, 1);
+    /// assert_eq!(context.totals(cuguard::ResourceKind::MemoryPool).count, 1);
     /// drop(buffer);
-    /// assert_eq!(context.totals(cuguard::Kind::MemoryPool).count, 0);
+    /// assert_eq!(context.totals(cuguard::ResourceKind::MemoryPool).count, 0);
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
@@ -241,11 +241,11 @@ impl MemoryPool {
         // The pool must be closed before its context, which this guard may be the last to keep open.
         let _open = self.open.clone();
         let unshared = drop_guard(self.shared.clone(), self);
-        unshared.map_or(Ok(()), |pool| pool.close("MemoryPool::close"))
+        unshared.map_or(Ok(()), |pool| pool.close("DriverPool::close"))
     }
 }
 
-impl Drop for MemoryPool {
+impl Drop for DriverPool {
     fn drop(&mut self) {
         // See `keep.rs`.
         if Arc::strong_count(&self.shared) > 1 {
