@@ -130,6 +130,7 @@ fn measure(options: &Options) -> Result<f64, Box<dyn std::error::Error>> {
         assert_eq!(output.to_vec()?, [2.0; 32]);
     }
     let graph = graphs(options, &stream, &typed, &input, &mut output)?;
+    over_streams(options, &context, &typed)?;
     Ok(ratios.into_iter().fold(graph, f64::max))
 }
 
@@ -167,6 +168,50 @@ fn graphs<'a>(
                 }),
             ],
         ))
+    })
+}
+
+/// Compares launches of a scope over two streams with those of a scope on one: each records an event, and waits for that of
+/// the other stream where both use the same memory. Its ratio is not compared with a limit: this orders streams, too.
+fn over_streams(options: &Options, context: &Context, scale: &Scale<'_>) -> cuguard::Result<()> {
+    let stream = || Stream::new(context);
+    let (one, first, second) = (stream()?, stream()?, stream()?);
+    let values = [1.0_f32; 32];
+    let buffer = || DeviceBuffer::from_slice(context, &values);
+    let (input, mut output, mut own, mut shared) = (buffer()?, buffer()?, buffer()?, buffer()?);
+    one.scope(|s| {
+        let (from, mut to) = (s.bind(&input)?, s.bind_mut(&mut output)?);
+        Stream::scope_over([&first, &second], |[a, b]| {
+            let (x, mut own) = (a.bind(&input)?, a.bind_mut(&mut own)?);
+            let shared = std::cell::RefCell::new(a.bind_mut(&mut shared)?);
+            let wait = || {
+                for stream in [&one, &first, &second] {
+                    stream.synchronize().expect("the launches run");
+                }
+            };
+            compare(
+                options,
+                &wait,
+                &mut [
+                    ("a scope on one stream: Kernel::launch", &mut || {
+                        let launched = scale.launch(s, (1, 32), (&from, &mut to, 2.0));
+                        launched.expect("a launch");
+                    }),
+                    ("over two streams: on the same stream", &mut || {
+                        let launched = scale.launch(a, (1, 32), (&x, &mut own, 2.0));
+                        launched.expect("a launch");
+                    }),
+                    ("over two streams: in turns, same memory (2)", &mut || {
+                        for on in [a, b] {
+                            let mut to = shared.borrow_mut();
+                            let launched = scale.launch(on, (1, 32), (&x, &mut *to, 2.0));
+                            launched.expect("a launch");
+                        }
+                    }),
+                ],
+            );
+            Ok(())
+        })
     })
 }
 

@@ -50,9 +50,10 @@
 //!
 //! # Guide
 //!
-//! The manual is [`guide`]: [guards](guide::guards), [streams and scopes](guide::streams_and_scopes),
-//! [pools](guide::pools), [kernels](guide::kernels), [any CUDA program](guide::any_cuda_program), [devices and interop](guide::devices_and_interop), [leak reports](guide::leak_reports),
-//! [recordings](guide::recordings), [out of memory](guide::out_of_memory), [testing without a GPU](guide::testing_without_a_gpu), coming from
+//! The manual is [`guide`]: [guards](guide::guards), [streams and scopes](guide::streams_and_scopes), [pools](guide::pools),
+//! [kernels](guide::kernels), [any CUDA program](guide::any_cuda_program), [devices and
+//! interop](guide::devices_and_interop), [leak reports](guide::leak_reports), [recordings](guide::recordings), [out of
+//! memory](guide::out_of_memory), [testing without a GPU](guide::testing_without_a_gpu), coming from
 //! [`cust`](guide::coming_from_cust) or [`cudarc`](guide::coming_from_cudarc), and [what the crate cannot
 //! see](guide::limits).
 

@@ -25,13 +25,14 @@ mod cases {
     }
 }
 
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use case::{Entry, On};
 use report::{Agreement, both};
 use runner::{Ended, Missing, Outcome, Target, run_to_end};
+
+use cuguard_testing::Folder;
 
 /// A child that reports and ends as the shell script says.
 fn child(script: &str) -> Ended {
@@ -223,7 +224,6 @@ fn an_installed_driver_that_does_not_work_is_not_an_absent_one() {
             .env("LD_LIBRARY_PATH", &folder)
             .output()
             .expect("a child can be started");
-        let _ = std::fs::remove_dir_all(&folder);
         let stdout = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(code), "{name}: {stdout}");
         assert!(stdout.contains(reason), "{name}: {stdout}");
@@ -232,14 +232,9 @@ fn an_installed_driver_that_does_not_work_is_not_an_absent_one() {
 
 /// A folder with a `libcuda.so.1` compiled from C. `None`, with a line on stderr, where there is no C
 /// compiler.
-fn installed(name: &str, source: &str) -> Option<PathBuf> {
-    let own = format!("cuguard-conformance-{}-{name}", std::process::id());
-    let folder = std::env::temp_dir().join(own);
-    std::fs::create_dir_all(&folder).expect("the folder can be made");
+fn installed(name: &str, source: &str) -> Option<Folder> {
+    let folder = Folder::new(&format!("conformance-{name}"));
     let options = ["-shared", "-fPIC", "-w"];
-    if cuguard_testing::compile(&folder.join("libcuda.so.1"), source, options).is_some() {
-        return Some(folder);
-    }
-    let _ = std::fs::remove_dir_all(&folder);
-    None
+    cuguard_testing::compile(&folder.join("libcuda.so.1"), source, options)?;
+    Some(folder)
 }

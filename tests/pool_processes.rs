@@ -85,7 +85,7 @@ impl Other {
         other
     }
 
-    /// The rest of the next line that starts with these letters.
+    /// The rest of the next line that starts with these characters.
     fn wait_for(&mut self, start: &str) -> String {
         loop {
             let mut line = String::new();

@@ -81,7 +81,7 @@ impl fmt::Display for DeviceAttribute {
     }
 }
 
-/// A word that is no [`DeviceAttribute`].
+/// A word that is not a [`DeviceAttribute`].
 ///
 /// ```
 /// let error = "WARPS".parse::<cuguard::device::DeviceAttribute>().unwrap_err();

@@ -57,7 +57,7 @@ impl fmt::Debug for DeviceUuid {
     }
 }
 
-/// A text that is no [`DeviceUuid`] or no [`ComputeCapability`].
+/// A text that is not a [`DeviceUuid`] or a [`ComputeCapability`].
 ///
 /// ```
 /// let error = "nine".parse::<cuguard::device::ComputeCapability>().unwrap_err();

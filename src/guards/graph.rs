@@ -343,7 +343,8 @@ impl<'env> GraphExec<'env> {
     /// # Errors
     ///
     /// [`Error::GraphUpdate`] where the graphs differ in more than parameters, [`Error::Capture`] where both allocate
-    /// [scratch memory](crate::Scope::zeroed), [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error. The executable is unchanged, and the new graph is destroyed.
+    /// [scratch memory](crate::Scope::zeroed), [`Error::WrongContext`], [`Error::ContextClosed`], or any other driver error.
+    /// The executable is unchanged, and the new graph is destroyed.
     #[doc(alias = "cuGraphExecUpdate")]
     pub fn update(&mut self, graph: Graph<'env>) -> Result<()> {
         self.update_by("GraphExec::update", graph)

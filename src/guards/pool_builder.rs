@@ -9,8 +9,8 @@ use cuguard_driver::sys::CUresult;
 use crate::core::{ContextState, PoolConfig, VirtualPool};
 use crate::error::{DriverError, Error, Result};
 
-/// Configures a [`Pool`](crate::Pool); see [`Pool::builder`](crate::Pool::builder). The same settings make the pool that all buffers of a context come from;
-/// see [`ContextBuilder::pool`](crate::context::ContextBuilder::pool).
+/// Configures a [`Pool`](crate::Pool); see [`Pool::builder`](crate::Pool::builder). The same settings make the pool that all
+/// buffers of a context come from; see [`ContextBuilder::pool`](crate::context::ContextBuilder::pool).
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -92,9 +92,9 @@ impl PoolBuilder {
         self
     }
 
-    /// Sets whether half-empty pages are merged when memory runs short, and by [`Pool::compact`](crate::Pool::compact). The default is `true`.
-    /// Turn it off where work of other code uses memory of the pool, and cuguard does not know of it; see the
-    /// [guide](crate::guide::pools).
+    /// Sets whether half-empty pages are merged when memory runs short, and by [`Pool::compact`](crate::Pool::compact). The
+    /// default is `true`. Turn it off where work of other code uses memory of the pool, and cuguard does not know of it; see
+    /// the [guide](crate::guide::pools).
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

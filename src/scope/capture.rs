@@ -212,7 +212,8 @@ impl<'env> GraphExec<'env> {
     ///
     /// # Errors
     ///
-    /// As [`Stream::capture`] and [`update`](Self::update), also where both captures allocate scratch memory. The executable is unchanged then.
+    /// As [`Stream::capture`] and [`update`](Self::update), also where both captures allocate scratch memory. The executable
+    /// is unchanged then.
     #[track_caller]
     pub fn recapture<F, R>(&mut self, stream: &'env Stream, f: F) -> Result<R>
     where

@@ -123,10 +123,10 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`Error::ContextClosed`], [`Error::OutOfMemory`] where the graph's [scratch memory](Self::zeroed) does not fit or the
     /// driver lacks memory of its own, or any other driver error.
     ///
-    /// Whether more than 32 MiB of scratch memory fit is checked before the driver is called: of a launch that it refuses, it keeps what it has
-    /// reserved until the process ends, and nothing can use it. What other graphs use at the moment is not known, and others may
-    /// allocate between the check and the launch: then the driver refuses it all the same, and the error and later ones name the
-    /// memory that is lost.
+    /// Whether more than 32 MiB of scratch memory fit is checked before the driver is called: of a launch that it refuses,
+    /// it keeps what it has reserved until the process ends, and nothing can use it. What other graphs use at the moment is
+    /// not known, and others may allocate between the check and the launch: then the driver refuses it all the same, and the
+    /// error and later ones name the memory that is lost.
     #[track_caller]
     #[inline]
     #[doc(alias = "cuGraphLaunch")]

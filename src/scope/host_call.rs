@@ -12,7 +12,8 @@ use crate::error::Error;
 use crate::error::Result;
 
 impl<'scope, 'env> Scope<'scope, 'env> {
-    /// Calls `f` on a thread of the driver when all work enqueued on this stream so far is done. Work enqueued later on it waits for the call.
+    /// Calls `f` on a thread of the driver when all work enqueued on this stream so far is done. Work enqueued later on it
+    /// waits for the call.
     ///
     /// `f` may borrow what lives longer than the scope. No CUDA call is permitted in it: operations fail with
     /// `CUDA_ERROR_NOT_PERMITTED`, and guards that are dropped there are freed later. If it panics, later work goes on,
@@ -82,9 +83,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
             // The whole, which is `Send`, and not its field.
             let values = values;
             // SAFETY: the values are borrowed for longer than the scope, which drops this closure before it ends. All other
-            // work on them is of this scope and so ordered before or after this call, on whichever of its streams: a copy from memory that is not
-            // page-locked may read them while it is enqueued, but only reads; a copy to them returns, or is ordered, after
-            // this call.
+            // work on them is of this scope and so ordered before or after this call, on whichever of its streams: a copy
+            // from memory that is not page-locked may read them while it is enqueued, but only reads; a copy to them
+            // returns, or is ordered, after this call.
             f(unsafe { &*values.0 });
         };
         self.end

@@ -37,8 +37,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// # Ok::<(), cuguard::Error>(())
     /// ```
     ///
-    /// It queries nothing and allocates nothing on the host for up to 32 arguments: the kernel's limits are read at its first
-    /// launch, and the sizes of its parameters, with which the arguments of each launch are compared. Where a launch needs more than 48 KiB of dynamic shared memory, this allows it for the kernel, once.
+    /// It queries nothing and allocates nothing on the host for up to 32 arguments: the kernel's limits are read at its
+    /// first launch, and the sizes of its parameters, with which the arguments of each launch are compared. Where a launch
+    /// needs more than 48 KiB of dynamic shared memory, this allows it for the kernel, once.
     ///
     /// [`Module::kernel`](crate::Module::kernel) declares a kernel's parameters, for launches that are safe.
     ///
@@ -66,9 +67,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     /// [`Error::ArgumentMismatch`] if number or sizes of the arguments are not those of the kernel's parameters,
     /// [`Error::OutsideLimits`] for a grid or block of 0 or beyond the limits of the device or the kernel, for shared memory
     /// that a block cannot have, and for a cooperative launch or a cluster that does not fit on the device,
-    /// [`Error::UnsupportedLaunch`], [`Error::WrongContext`], [`Error::ContextClosed`], [`Error::NoKernels`] on the simulated GPU (with `CUGUARD_SIM=kernels=skip` it checks and skips the launch instead),
-    /// [`Error::OutOfMemory`], or any other driver error. An error of the kernel itself is
-    /// returned by a later call that waits for it.
+    /// [`Error::UnsupportedLaunch`], [`Error::WrongContext`], [`Error::ContextClosed`], [`Error::NoKernels`] on the
+    /// simulated GPU (with `CUGUARD_SIM=kernels=skip` it checks and skips the launch instead), [`Error::OutOfMemory`], or
+    /// any other driver error. An error of the kernel itself is returned by a later call that waits for it.
     #[track_caller]
     #[inline]
     #[doc(alias("launch_kernel", "launch_builder", "cuLaunchKernel"))]

@@ -187,8 +187,9 @@ impl<'scope, 'env> Scope<'scope, 'env> {
     ///
     /// # Errors
     ///
-    /// [`Error::ContextClosed`]; [`Error::Pool`] for memory of a [`Pool`](crate::Pool) of another device; [`Error::Capture`] in a [capture](crate::Stream::capture); for memory that was allocated on a
-    /// stream, any driver error when this stream is ordered after it.
+    /// [`Error::ContextClosed`]; [`Error::Pool`] for memory of a [`Pool`](crate::Pool) of another device; [`Error::Capture`]
+    /// in a [capture](crate::Stream::capture); for memory that was allocated on a stream, any driver error when this stream
+    /// is ordered after it.
     pub fn bind_peer<M: Bindable + 'env>(&self, memory: M) -> Result<PeerRef<'scope, M::Value>> {
         let memory = memory.into_memory();
         self.bind_peer_memory("Scope::bind_peer", &memory)

@@ -8,9 +8,9 @@
 //! Disabled is not enough for a thread with asynchronous cancellation: `pthread_cancel` sends it a signal, and if cancellation is
 //! disabled before the signal arrives, the C library's handler looks at the type alone and unwinds. So the type is deferred, too.
 //!
-//! The driver's functions run with cancellation disabled, too: one that was cancelled after it has allocated would leave what
-//! nobody knows of. They are no cancellation points by their documentation. Those that wait for the device have the program's own state: they create nothing, and a program may
-//! cancel a thread that waits.
+//! The driver's functions run with cancellation disabled, too: one that was cancelled after it has allocated would leave
+//! what nobody knows of. They are no cancellation points by their documentation. Those that wait for the device have the
+//! program's own state: they create nothing, and a program may cancel a thread that waits.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicI32, Ordering};

@@ -24,7 +24,7 @@ pub(crate) fn note_first() {
 }
 
 /// Device and inode of a descriptor.
-pub(crate) fn identity(descriptor: RawFd) -> Option<[u64; 2]> {
+fn identity(descriptor: RawFd) -> Option<[u64; 2]> {
     status(descriptor).map(|status| [status.st_dev, status.st_ino])
 }
 

@@ -54,7 +54,7 @@ const PROGRAM: &str = r#"
 
 /// What the program writes to standard error. It ends with 5.
 fn run(call: &str) -> Option<String> {
-    let folder = Folder::new();
+    let folder = Folder::new("audit");
     let shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
     compile(&folder, "libcuda.so.1", DRIVER, &shared)?;
     let arguments = ["-rdynamic", "-l:libcuda.so.1"];

@@ -26,7 +26,7 @@ const SOURCE: &str = include_str!("programs/locked.c");
 
 /// A folder with the driver, the library, and the program: linked against the driver, or not.
 fn built(arguments: &[&str]) -> Option<(Folder, PathBuf)> {
-    let folder = Folder::new();
+    let folder = Folder::new("audit");
     let shared = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
     compile(&folder, "libcuda.so.1", DRIVER, &shared)?;
     let plugin = ["-DPLUGIN", "-shared", "-fPIC", "-l:libcuda.so.1"];

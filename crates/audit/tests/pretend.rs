@@ -4,7 +4,7 @@
 use crate::support::{Folder, assert_success, compile, run, text};
 
 fn driver() -> Option<Folder> {
-    let folder = Folder::new();
+    let folder = Folder::new("audit");
     let source = include_str!("programs/pretend_driver.c");
     let arguments = ["-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"];
     compile(&folder, "libcuda.so.1", source, &arguments)?;

@@ -39,7 +39,7 @@ import os
 os._exit(0)
 "#;
 
-/// Names beyond ASCII, of one and of two bytes a letter; a generator; a thread; a deep stack.
+/// Names beyond ASCII, of one and of two bytes a character; a generator; a thread; a deep stack.
 const SHAPES: &str = r#"
 import ctypes, sys, threading
 cuda = getattr(ctypes, sys.argv[1])("libcuda.so.1")

@@ -103,7 +103,7 @@ fn for_output(text: &str) -> Cow<'_, str> {
 }
 
 fn without_control(text: &str) -> Cow<'_, str> {
-    let is_obeyed = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    let is_obeyed = |character: char| character.is_control() && !matches!(character, '\n' | '\t');
     match text.contains(is_obeyed) {
         true => text.replace(is_obeyed, "\u{fffd}").into(),
         false => text.into(),

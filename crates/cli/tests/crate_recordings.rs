@@ -14,7 +14,7 @@ use serde_json::Value;
 
 /// The file that the program itself records into.
 const FILE: &str = "CUGUARD_TEST_FILE";
-/// Its name: a terminal would obey the letter in it.
+/// Its name: a terminal would obey the character in it.
 const OWN: &str = "own\u{1b}.cgr";
 const CHILD: &str = "CUGUARD_TEST_CHILD";
 

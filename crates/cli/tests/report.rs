@@ -343,12 +343,12 @@ fn bad_input_is_named_with_what_is_accepted() {
         (
             vec!["report", &file, "--at", "noon"],
             2,
-            "\"noon\" is no moment; accepted are peak, exit, oom",
+            "\"noon\" is not a moment; accepted are peak, exit, oom",
         ),
         (
             vec!["report", &file, "--at", "101%"],
             2,
-            "\"101%\" is no moment",
+            "\"101%\" is not a moment",
         ),
         (
             vec!["report", &file, "--at", "1h"],
@@ -368,7 +368,7 @@ fn bad_input_is_named_with_what_is_accepted() {
         (
             vec!["report", &file, "--at", "3000s"],
             2,
-            "there is no moment after 50 min 0 s: the run ends after",
+            "there is not a moment after 50 min 0 s: the run ends after",
         ),
         (
             vec!["report", "/nowhere/a.cgr"],

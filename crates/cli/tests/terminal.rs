@@ -18,7 +18,7 @@ fn screen(output: &str) -> Vec<String> {
     let mut lines = vec![String::new(); 100];
     let (mut row, mut column) = (0, 0);
     let mut rest = output;
-    while let Some(letter) = rest.chars().next() {
+    while let Some(character) = rest.chars().next() {
         if let Some(after) = rest.strip_prefix("\x1b[H") {
             (row, column, rest) = (0, 0, after);
         } else if let Some(after) = rest.strip_prefix("\x1b[2J") {
@@ -32,19 +32,19 @@ fn screen(output: &str) -> Vec<String> {
             lines[row + 1..].iter_mut().for_each(String::clear);
             rest = after;
         } else {
-            match letter {
+            match character {
                 '\r' => column = 0,
                 '\n' => row += 1,
                 '\x1b' => panic!("a sequence that is not known: {rest:?}"),
                 _ => {
-                    let mut letters: Vec<char> = lines[row].chars().collect();
-                    letters.resize(letters.len().max(column + 1), ' ');
-                    letters[column] = letter;
-                    lines[row] = letters.into_iter().collect();
+                    let mut characters: Vec<char> = lines[row].chars().collect();
+                    characters.resize(characters.len().max(column + 1), ' ');
+                    characters[column] = character;
+                    lines[row] = characters.into_iter().collect();
                     column += 1;
                 }
             }
-            rest = &rest[letter.len_utf8()..];
+            rest = &rest[character.len_utf8()..];
         }
     }
     let used = lines.iter().rposition(|line| !line.is_empty());

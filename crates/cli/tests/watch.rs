@@ -27,9 +27,9 @@ impl Screen {
         let (mut row, mut column) = (0, 0);
         let mut saved = (0, 0);
         let mut rest = output;
-        while let Some(letter) = rest.chars().next() {
-            rest = &rest[letter.len_utf8()..];
-            match letter {
+        while let Some(character) = rest.chars().next() {
+            rest = &rest[character.len_utf8()..];
+            match character {
                 '\r' => column = 0,
                 '\n' => row = (row + 1).min(ROWS - 1),
                 '\x1b' => {
@@ -63,7 +63,7 @@ impl Screen {
                     }
                 }
                 _ => {
-                    shown.current()[row][column.min(COLUMNS - 1)] = letter;
+                    shown.current()[row][column.min(COLUMNS - 1)] = character;
                     column += 1;
                 }
             }

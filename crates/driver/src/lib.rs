@@ -10,8 +10,8 @@
 //! # Layers
 //!
 //! [`sys`] (types, constants, codes) → [`api`] (the raw functions) → [`result`] (the same functions with
-//! [`Result`](result::Result)). Calls by `result` bypass what `cuguard run` records. Beside them: [`select`] and [`load()`], which choose and load the driver.
-//! Nothing here knows about owners, leaks or reports; those are `cuguard`'s.
+//! [`Result`](result::Result)). Calls by `result` bypass what `cuguard run` records. Beside them: [`select`] and [`load()`],
+//! which choose and load the driver. Nothing here knows about owners, leaks or reports; those are `cuguard`'s.
 //!
 //! # Use
 //!

@@ -9,6 +9,7 @@ use std::process::{Command, Output};
 
 use cuguard_driver::sys::CUcontext;
 use cuguard_driver::{DriverKind, api, load};
+use cuguard_testing::Folder;
 
 const ANNOUNCEMENT: &str =
     "cuguard: using the simulated GPU (this libcuda.so.1 is cuguard-libcuda-sim)";
@@ -27,12 +28,8 @@ fn library() -> PathBuf {
 }
 
 /// A folder with the library as `libcuda.so.1`.
-fn folder_with_libcuda(name: &str) -> PathBuf {
-    // Not `CARGO_TARGET_TMPDIR`: the test program may be copied to another machine.
-    let own = format!("cuguard-libcuda-sim-{}-{name}", std::process::id());
-    let folder = std::env::temp_dir().join(own);
-    let _ = std::fs::remove_dir_all(&folder);
-    std::fs::create_dir_all(&folder).expect("the folder can be created");
+fn folder_with_libcuda(name: &str) -> Folder {
+    let folder = Folder::new(&format!("libcuda-sim-{name}"));
     std::os::unix::fs::symlink(library(), folder.join("libcuda.so.1"))
         .expect("a link can be created");
     folder
@@ -65,11 +62,7 @@ fn compile(folder: &Path, code: &str, arguments: &[&str]) -> Option<PathBuf> {
     let options = ["-std=c99", "-Wall", "-Werror", "-L"].map(OsStr::new);
     let all = options.into_iter().chain([folder.as_os_str()]);
     let all = all.chain(arguments.iter().map(OsStr::new));
-    let program = cuguard_testing::compile(&folder.join("program"), code, all);
-    if program.is_none() {
-        let _ = std::fs::remove_dir_all(folder);
-    }
-    program
+    cuguard_testing::compile(&folder.join("program"), code, all)
 }
 
 #[test]
@@ -90,7 +83,6 @@ fn a_c_program_links_against_it_and_runs() {
         "{stdout}"
     );
     assert_announced_once(&output);
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 /// However a program looks up `cuInit`, the notice is printed.
@@ -111,7 +103,6 @@ fn a_c_program_that_gets_its_functions_by_name_is_told_too() {
         assert!(stdout.contains("all functions were found"), "{stdout}");
         assert_announced_once(&output);
     }
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 /// Without a C compiler, a test that needs one prints that it was not run, or fails where one is required.
@@ -155,7 +146,6 @@ fn a_rust_program_loads_it_through_the_door() {
         assert!(stdout.contains("came back: [3, 1, 4, 1, 5]"), "{stdout}");
         assert_announced_once(&output);
     }
-    let _ = std::fs::remove_dir_all(&folder);
 }
 
 fn use_through_the_door() {

@@ -430,4 +430,9 @@ mod tests {
         server.join().expect("it does not panic");
         Ok(())
     }
+
+    #[test]
+    fn a_process_has_a_command_line() {
+        assert!(super::command_line().contains("cuguard_live"));
+    }
 }

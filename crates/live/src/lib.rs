@@ -11,7 +11,8 @@
 //!   non-blocking.
 //! - `signal` installs the handler, unless the program handles the signal itself.
 //! - `signal_name` is what reports call signals.
-//! - `client` finds the socket of a process, or of all processes of the user, and sends one request. Both sides check the other's credentials (`SO_PEERCRED`).
+//! - `client` finds the socket of a process, or of all processes of the user, and sends one request. Both sides check the
+//!   other's credentials (`SO_PEERCRED`).
 //! - `protocol` is what they say to each other: one line to the server, a status line and the body back.
 //!
 //! A process may have several servers: the audit library has one, and so has the crate in the program. The client asks all.

@@ -98,7 +98,13 @@ pub fn parse_reply(bytes: &[u8]) -> Option<Result<String, String>> {
 pub(crate) fn printable(text: &str, most: usize) -> String {
     text.chars()
         .take(most)
-        .map(|letter| if letter.is_control() { '?' } else { letter })
+        .map(|character| {
+            if character.is_control() {
+                '?'
+            } else {
+                character
+            }
+        })
         .collect()
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn restore_signals(before: &libc::sigset_t) {
 pub(crate) fn is_only_own() -> bool {
     let main = fs::read_to_string(format!("/proc/self/task/{}/stat", std::process::id()));
     let has_ended = |stat: &str| {
-        // The name is in parentheses and may have any letters.
+        // The name is in parentheses and may have any characters.
         let state = stat.rsplit_once(") ").map_or("Z", |(_, rest)| rest);
         state.starts_with(['Z', 'X'])
     };

@@ -3,30 +3,20 @@
 //! The library is a little C. Each case runs in a process of its own whose dynamic linker finds that library
 //! first. Without a C compiler the tests print that they were not run.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use cuguard_nvml::{ComputeMode, Memory, Nvml, NvmlError, ProcessKind};
 
+use cuguard_testing::Folder;
+
 /// Set in the processes that have the library.
 const INSIDE: &str = "CUGUARD_PRETEND_NVML";
 
-/// A folder that is removed on drop.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The folder with the library in it; `None` without a C compiler.
 fn library(test: &str) -> Option<Folder> {
-    let name = format!("cuguard-nvml-{}-{test}", std::process::id());
-    let folder = Folder(std::env::temp_dir().join(name));
-    std::fs::create_dir_all(&folder.0).expect("the folder can be made");
+    let folder = Folder::new(&format!("nvml-{test}"));
     let options = ["-Wall", "-Werror", "-shared", "-fPIC"];
-    let library = folder.0.join("libnvidia-ml.so.1");
+    let library = folder.join("libnvidia-ml.so.1");
     // Not from the repository: this program may be taken to another nvml.
     cuguard_testing::compile(&library, include_str!("pretend_nvml.c"), options)?;
     Some(folder)
@@ -40,7 +30,7 @@ fn with_nvml(test: &str, pretend: &str, inside: impl FnOnce()) {
     let Some(folder) = library(test) else { return };
     let output = Command::new(std::env::current_exe().expect("this program has a file"))
         .args(["--exact", test, "--nocapture"])
-        .env("LD_LIBRARY_PATH", &folder.0)
+        .env("LD_LIBRARY_PATH", &folder)
         .env("PRETEND", pretend)
         .env(INSIDE, "1")
         .output()

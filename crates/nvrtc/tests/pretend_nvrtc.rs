@@ -3,29 +3,21 @@
 //! The library is a little C. Each case runs in a process of its own whose dynamic linker finds that library first, or not
 //! at all. Without a C compiler the tests print that they were not run.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use cuguard_nvrtc::{
     Code, Error, Options, compile, compile_for_device, compile_to_cubin, supported_archs, version,
 };
 
+use cuguard_testing::Folder;
+
 /// Set in the processes that have the library.
 const INSIDE: &str = "CUGUARD_PRETEND_NVRTC";
 
-/// A folder that is removed on drop.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn folder(test: &str) -> Folder {
-    let name = format!("cuguard-nvrtc-{}-{test}", std::process::id());
-    let folder = Folder(std::env::temp_dir().join(name));
-    std::fs::create_dir_all(folder.0.join("lib64")).expect("the folder can be made");
+    let folder = Folder::new(&format!("nvrtc-{test}"));
+    std::fs::create_dir_all(folder.join("lib64")).expect("the folder can be made");
     folder
 }
 
@@ -59,9 +51,9 @@ fn with_nvrtc(test: &str, pretend: &str, inside: impl FnOnce()) {
         return inside();
     }
     let folder = folder(test);
-    if library(&folder.0.join("libnvrtc.so.13")) {
+    if library(&folder.join("libnvrtc.so.13")) {
         let variables = [
-            ("LD_LIBRARY_PATH", folder.0.as_path()),
+            ("LD_LIBRARY_PATH", folder.path()),
             ("PRETEND", Path::new(pretend)),
         ];
         child(test, &variables);
@@ -225,8 +217,8 @@ fn the_folder_of_the_toolkit_is_searched() {
         return;
     }
     let folder = folder(TEST);
-    if library(&folder.0.join("lib64/libnvrtc.so.12")) {
-        child(TEST, &[("CUDA_HOME", &folder.0)]);
+    if library(&folder.join("lib64/libnvrtc.so.12")) {
+        child(TEST, &[("CUDA_HOME", &folder)]);
     }
 }
 
@@ -256,11 +248,11 @@ fn a_library_that_is_no_nvrtc_or_absent_is_an_error() {
         return;
     }
     let folder = folder(TEST);
-    let file = folder.0.join("lib64/libnvrtc.so.11.2");
+    let file = folder.join("lib64/libnvrtc.so.11.2");
     std::fs::write(
         file,
         "no library, but long enough to have a header of sixty-four bytes or so",
     )
     .expect("the file can be written");
-    child(TEST, &[("CUDA_PATH", &folder.0)]);
+    child(TEST, &[("CUDA_PATH", &folder)]);
 }

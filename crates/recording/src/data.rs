@@ -45,8 +45,8 @@ pub struct Recording {
     pub diagnoses: Vec<Diagnosis>,
     /// What a search at the end of the process found of what was not freed. Empty where there was none.
     pub found: Vec<Found>,
-    /// When the exit began, in nanoseconds since the program started: `main` returned, or `exit` was called. What is freed afterwards was not
-    /// freed by the program while it ran. `None` where it is unknown, as in files of older versions.
+    /// When the exit began, in nanoseconds since the program started: `main` returned, or `exit` was called. What is freed
+    /// afterwards was not freed by the program while it ran. `None` where it is unknown, as in files of older versions.
     pub exit_begins: Option<u64>,
     /// How many operations there had been that are no events, such as kernel launches, at times in nanoseconds since the program
     /// started, in order. Empty where they were not counted, and where the process was killed.

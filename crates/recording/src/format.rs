@@ -8,9 +8,9 @@
 //!         | tag:u8 length:varint byte*   notes
 //! ```
 //!
-//! The version does not change where a reader of before reads what it knows. It ignores unknown fields of the header, and skips chunks of an
-//! unknown kind, of which it says so. An unknown tag of an event or a definition hides the rest of its chunk, so there are no new ones: what is
-//! new is a note, and a reader skips notes that it does not know.
+//! The version does not change where a reader of before reads what it knows. It ignores unknown fields of the header, and
+//! skips chunks of an unknown kind, of which it says so. An unknown tag of an event or a definition hides the rest of its
+//! chunk, so there are no new ones: what is new is a note, and a reader skips notes that it does not know.
 //!
 //! Fixed numbers are little-endian. `committed` is how many bytes of records are complete: it is stored after them.
 

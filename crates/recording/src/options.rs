@@ -53,7 +53,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// A word that is no [`Policy`].
+/// A word that is not a [`Policy`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{0}` is not a policy for recordings; accepted are all, last, aggregate")]
 pub struct ParsePolicyError(String);
@@ -88,8 +88,9 @@ pub struct Options {
     pub version: String,
     /// The rank in a distributed job.
     pub rank: Option<u32>,
-    /// Whether a recording that exists is replaced; a file that is not a recording never is, and the start fails. Otherwise, and where another process records into it or this one did before
-    /// it executed another program, the process id is appended to the path, and a number where that exists, too.
+    /// Whether a recording that exists is replaced; a file that is not a recording never is, and the start fails. Otherwise,
+    /// and where another process records into it or this one did before it executed another program, the process id is
+    /// appended to the path, and a number where that exists, too.
     pub replace: bool,
     /// Whether [`addresses`](crate::addresses) returns those of all stacks, to embed their symbols.
     pub keep_addresses: bool,

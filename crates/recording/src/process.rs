@@ -303,8 +303,9 @@ pub fn record_diagnosis(event: &Event, text: &str) {
     }
 }
 
-/// Adds what a search at the end of the process found of what is not freed. The numbers are those of the events of allocations. Does nothing
-/// while [`is_on`] returns `false`, and in a signal handler that interrupts the recording of an event.
+/// Adds what a search at the end of the process found of what is not freed. The numbers are those of the events of
+/// allocations. Does nothing while [`is_on`] returns `false`, and in a signal handler that interrupts the recording of an
+/// event.
 ///
 /// ```
 /// use cuguard_recording::{Found, record_found};
@@ -321,9 +322,9 @@ pub fn record_found(found: impl IntoIterator<Item = Found>) {
     }
 }
 
-/// The exit of the process begins, at this time of [`cuguard_sync::clock`]: `main` returned, or `exit` was called. The recording goes on. Where
-/// it is called again, the first call after the last allocation counts. Does nothing while [`is_on`] returns `false`, and in a signal handler that interrupts the
-/// recording of an event.
+/// The exit of the process begins, at this time of [`cuguard_sync::clock`]: `main` returned, or `exit` was called. The
+/// recording goes on. Where it is called again, the first call after the last allocation counts. Does nothing while
+/// [`is_on`] returns `false`, and in a signal handler that interrupts the recording of an event.
 ///
 /// ```
 /// cuguard_recording::record_exit_begins(cuguard_sync::clock::nanoseconds());

@@ -53,7 +53,7 @@ pub fn name_thread(name: &str) {
 fn numbered(id: ThreadId) -> NameId {
     // `ThreadId::as_u64` is unstable; `Debug` is the only access to the number.
     let text = format!("{id:?}");
-    let digits = text.trim_matches(|letter: char| !letter.is_ascii_digit());
+    let digits = text.trim_matches(|character: char| !character.is_ascii_digit());
     match digits.parse() {
         Ok(number) if number < NUMBERED && number_text(number) == text => NUMBERED | number,
         _ => names::intern(&text),

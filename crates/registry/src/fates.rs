@@ -7,8 +7,8 @@ use crate::record::{Key, Record};
 use crate::registry::Registry;
 
 impl Registry {
-    /// Adds to the recording what a search found of each live resource. Those that `fate` does not call lost or reachable are left out: nothing
-    /// is known of them.
+    /// Adds to the recording what a search found of each live resource. Those that `fate` does not call lost or reachable
+    /// are left out: nothing is known of them.
     ///
     /// ```
     /// use cuguard_registry::{Fate, TrackingLevel, Registry};

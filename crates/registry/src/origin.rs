@@ -50,8 +50,8 @@ impl fmt::Display for Site {
 pub struct Origin {
     /// The line of the program.
     pub site: Option<Site>,
-    /// Frames, innermost first; empty below [`TrackingLevel::Stacks`](crate::TrackingLevel). Return addresses of this process, or numbers for
-    /// frames of libraries that can be unloaded and of interpreters. Reports resolve their names.
+    /// Frames, innermost first; empty below [`TrackingLevel::Stacks`](crate::TrackingLevel). Return addresses of this
+    /// process, or numbers for frames of libraries that can be unloaded and of interpreters. Reports resolve their names.
     pub stack: &'static [usize],
 }
 

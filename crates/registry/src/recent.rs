@@ -46,7 +46,7 @@ const OFF: u8 = 2;
 /// The newest records of one slot.
 #[derive(Default)]
 struct Buffer {
-    /// ResourceKind and address of each record; 0 is free.
+    /// Kind and address of each record; 0 is free.
     keys: [AtomicU64; CAPACITY],
     /// The index of the next record.
     next: AtomicUsize,
@@ -395,7 +395,7 @@ impl Buffer {
     }
 }
 
-/// ResourceKind and address in one word, which is not 0. `None` for an address that leaves no room for the kind.
+/// Kind and address in one word, which is not 0. `None` for an address that leaves no room for the kind.
 #[inline]
 fn to_word(key: Key) -> Option<u64> {
     let flag = if key.is_by_address() { BY_ADDRESS } else { 0 };

@@ -74,11 +74,11 @@ pub(crate) fn without_return_type(name: &str) -> &str {
     // How many brackets are open: round ones, inside of which `<` may be an operator, and others.
     let (mut round, mut other) = (0_usize, 0_usize);
     let mut at = 0;
-    while let Some(&letter) = name.as_bytes().get(at) {
+    while let Some(&character) = name.as_bytes().get(at) {
         let before = at.checked_sub(1).map(|before| name.as_bytes()[before]);
         let is_outside = round == 0 && other == 0;
         let rest = name.as_bytes().get(at..).unwrap_or_default();
-        match letter {
+        match character {
             // Types inside of the name of an operator are no type that it returns.
             b'o' if is_outside
                 && rest.starts_with(OPERATOR.as_bytes())

@@ -55,7 +55,7 @@ impl fmt::Display for DumpSignal {
     }
 }
 
-/// A name that is no [`DumpSignal`].
+/// A name that is not a [`DumpSignal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not one of USR1, USR2, HUP, IO, PWR, none")]
 pub struct ParseDumpSignalError;

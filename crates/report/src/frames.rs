@@ -187,7 +187,7 @@ fn is_own_package(folder: &str) -> bool {
     let Some((name, version)) = folder.rsplit_once('-') else {
         return false;
     };
-    version.starts_with(|letter: char| letter.is_ascii_digit())
+    version.starts_with(|character: char| character.is_ascii_digit())
         && OWN_CRATES.contains(&name.replace('-', "_").as_str())
 }
 

@@ -67,14 +67,14 @@ from_display!(bool u32 u64 usize i64);
 impl From<&str> for Value {
     fn from(text: &str) -> Self {
         let mut literal = String::from('"');
-        for letter in text.chars() {
-            let _ = match letter {
-                '"' | '\\' => write!(literal, "\\{letter}"),
+        for character in text.chars() {
+            let _ = match character {
+                '"' | '\\' => write!(literal, "\\{character}"),
                 // The last two are allowed, but end a line in some readers.
                 '\0'..' ' | '\x7f' | '\u{2028}' | '\u{2029}' => {
-                    write!(literal, "\\u{:04x}", u32::from(letter))
+                    write!(literal, "\\u{:04x}", u32::from(character))
                 }
-                letter => literal.write_char(letter),
+                character => literal.write_char(character),
             };
         }
         literal.push('"');

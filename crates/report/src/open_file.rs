@@ -1,11 +1,12 @@
-//! Opens the file of a report, and not a file that another user put in its way.
+//! Opens and writes the file of a report, and not a file that another user put in its way.
 //!
 //! In a folder that others can write to, such as `/tmp`, a symbolic link with the name of the report could lead to any
 //! file of the user who runs the program. Linux prevents that in folders with the sticky bit if
 //! `fs.protected_symlinks` is set, which not every machine has.
 
 use std::fs::{self, File, Metadata, OpenOptions};
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
@@ -57,6 +58,58 @@ pub fn open_report_file(path: &Path) -> io::Result<File> {
         true => Err(refused(path, NOT_OWN)),
         false => Ok(file),
     }
+}
+
+/// Writes a report to a file in one piece. The file is truncated if it is a regular one and `is_first`, which is called when the
+/// file exists; otherwise the report is appended.
+///
+/// The program's own standard output or standard error, as with `/dev/stderr`, is never truncated. Returns whether the
+/// file is one of these.
+///
+/// # Errors
+///
+/// Those of [`open_report_file`] and of writing.
+///
+/// ```
+/// let path = std::env::temp_dir().join(format!("cuguard-write-{}.txt", std::process::id()));
+/// cuguard_report::write_report_file(&path, "first\n", || true)?;
+/// let is_own_output = cuguard_report::write_report_file(&path, "second\n", || false)?;
+/// assert_eq!(std::fs::read_to_string(&path)?, "first\nsecond\n");
+/// assert!(!is_own_output);
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn write_report_file(
+    path: &Path,
+    text: &str,
+    is_first: impl FnOnce() -> bool,
+) -> io::Result<bool> {
+    let mut file = open_report_file(path)?;
+    let is_first = is_first();
+    let mut is_own_output = false;
+    if file.metadata()?.is_file() {
+        match own_output(&file) {
+            Some(own) => (file, is_own_output) = (own, true),
+            None if is_first => file.set_len(0)?,
+            None => {}
+        }
+    }
+    file.write_all(text.as_bytes())?;
+    file.flush()?;
+    Ok(is_own_output)
+}
+
+/// The program's own output, if that is this file. Its content is not a report of an earlier run. Written through a
+/// duplicate, so that the program's later output follows the report.
+fn own_output(file: &File) -> Option<File> {
+    let identity = |file: &File| file.metadata().map(|info| (info.dev(), info.ino())).ok();
+    let wanted = identity(file)?;
+    let (out, err) = (io::stdout(), io::stderr());
+    [out.as_fd(), err.as_fd()]
+        .into_iter()
+        .filter_map(|own| own.try_clone_to_owned().ok())
+        .map(File::from)
+        .find(|own| identity(own) == Some(wanted))
 }
 
 const NOT_OWN: &str = "is not a file of this user";

@@ -5,7 +5,6 @@ use std::env;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread;
@@ -13,7 +12,7 @@ use std::time::Duration;
 
 use cuguard_registry::SnapshotReason;
 
-use crate::open_file::open_report_file;
+use crate::open_file::write_report_file;
 use crate::parse::VARIABLE;
 use crate::prepare::PreparedSnapshot;
 use crate::problem::Problem;
@@ -119,42 +118,17 @@ fn lock_at_exit() -> io::Result<MutexGuard<'static, HashSet<PathBuf>>> {
     Err(io::Error::other("another report is still being written"))
 }
 
-/// Truncates the file for the first report of this process, and appends the others. The program's own
-/// standard output or standard error is never truncated; returns whether it is that.
+/// Truncates the file for the first report of this process, and appends the others. Returns whether it is the program's own
+/// output.
 fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<bool> {
     let mut started = if at_exit {
         lock_at_exit()?
     } else {
         STARTED.lock().unwrap_or_else(PoisonError::into_inner)
     };
-    let mut file = open_report_file(path)?;
     // A file may have several names.
-    let known = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let is_first = started.insert(known);
-    let mut is_own_output = false;
-    if file.metadata()?.is_file() {
-        match own_output(&file) {
-            Some(own) => (file, is_own_output) = (own, true),
-            None if is_first => file.set_len(0)?,
-            None => {}
-        }
-    }
-    file.write_all(text.as_bytes())?;
-    file.flush()?;
-    Ok(is_own_output)
-}
-
-/// The program's own output, if that is this file, as for `/dev/stderr`. Its content is not a report of an
-/// earlier run. Written through a duplicate, so that the program's later output follows the report.
-fn own_output(file: &fs::File) -> Option<fs::File> {
-    let identity = |file: &fs::File| file.metadata().map(|info| (info.dev(), info.ino())).ok();
-    let wanted = identity(file)?;
-    let (out, err) = (io::stdout(), io::stderr());
-    [out.as_fd(), err.as_fd()]
-        .into_iter()
-        .filter_map(|own| own.try_clone_to_owned().ok())
-        .map(fs::File::from)
-        .find(|own| identity(own) == Some(wanted))
+    let known = || fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    write_report_file(path, text, || started.insert(known()))
 }
 
 /// Whether text on standard error is coloured.
@@ -171,7 +145,7 @@ pub(crate) fn is_coloured(colour: Colour) -> bool {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::path::{Path, PathBuf};
+    use std::path::Path;
     use std::thread;
 
     use super::{deliver, to_file};
@@ -179,24 +153,7 @@ mod tests {
     use crate::prepare::{PreparedSnapshot, View};
     use crate::tests_support::read;
     use cuguard_registry::{Group, ResourceKind, Snapshot};
-
-    /// A folder of its own for a test.
-    struct Folder(PathBuf);
-
-    impl Folder {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("cuguard-{name}-{}", std::process::id()));
-            let _ = fs::remove_dir_all(&path);
-            fs::create_dir(&path).unwrap();
-            Self(path)
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
-    }
+    use cuguard_testing::Folder;
 
     fn leaky(context: u64) -> Snapshot {
         let mut snapshot = Snapshot::default();
@@ -223,7 +180,7 @@ mod tests {
     #[test]
     fn a_process_begins_a_file_once_and_then_appends() {
         let folder = Folder::new("append");
-        let path = folder.0.join("leaks.json");
+        let path = folder.join("leaks.json");
         fs::write(&path, "from an earlier run").unwrap();
         report(1, &json_to(&path));
         // The same file by another name.
@@ -231,9 +188,8 @@ mod tests {
             2,
             &json_to(
                 &folder
-                    .0
                     .join("../")
-                    .join(folder.0.file_name().unwrap())
+                    .join(folder.file_name().unwrap())
                     .join("leaks.json"),
             ),
         );
@@ -249,11 +205,11 @@ mod tests {
     fn one_file_for_each_context() {
         let folder = Folder::new("each");
         for context in [1, 2] {
-            report(context, &json_to(&folder.0.join("leaks-%c-%p.json")));
+            report(context, &json_to(&folder.join("leaks-%c-%p.json")));
         }
         let process = std::process::id();
         for context in [1, 2] {
-            let path = folder.0.join(format!("leaks-{context}-{process}.json"));
+            let path = folder.join(format!("leaks-{context}-{process}.json"));
             read(&fs::read_to_string(path).unwrap());
         }
     }
@@ -261,7 +217,7 @@ mod tests {
     #[test]
     fn reports_of_many_threads_do_not_mix() {
         let folder = Folder::new("threads");
-        let path = folder.0.join("leaks.json");
+        let path = folder.join("leaks.json");
         thread::scope(|scope| {
             for context in 0..16 {
                 let settings = json_to(&path);
@@ -276,8 +232,8 @@ mod tests {
     #[test]
     fn what_cannot_be_written_is_an_error_and_no_panic() {
         let folder = Folder::new("refused");
-        assert!(to_file(&folder.0, "x", false).is_err());
-        assert!(to_file(&folder.0.join("missing/leaks.txt"), "x", true).is_err());
+        assert!(to_file(&folder, "x", false).is_err());
+        assert!(to_file(&folder.join("missing/leaks.txt"), "x", true).is_err());
         if Path::new("/dev/full").exists() {
             assert!(to_file(Path::new("/dev/full"), "x", false).is_err());
         }

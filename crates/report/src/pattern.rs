@@ -70,13 +70,13 @@ impl FilePattern {
 
 fn fill(pattern: &str, process: u32, context: u64) -> Result<String, ParsePatternError> {
     let mut name = String::new();
-    let mut letters = pattern.chars();
-    while let Some(letter) = letters.next() {
-        if letter != '%' {
-            name.push(letter);
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        if character != '%' {
+            name.push(character);
             continue;
         }
-        match letters.next() {
+        match characters.next() {
             Some('p') => name.push_str(&process.to_string()),
             Some('c') => name.push_str(&context.to_string()),
             Some('h') => name.push_str(&cuguard_recording::host().replace('/', "_")),

@@ -115,18 +115,18 @@ pub fn streams(handles: &[u64], most: usize) -> String {
 /// ```
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
-    let is_obeyed = |letter: char| {
-        letter.is_control()
-            || matches!(letter, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    let is_obeyed = |character: char| {
+        character.is_control()
+            || matches!(character, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     if !text.contains(is_obeyed) {
         return text.into();
     }
     let mut plain = String::new();
-    for letter in text.chars() {
-        match is_obeyed(letter) {
-            true => plain.extend(letter.escape_default()),
-            false => plain.push(letter),
+    for character in text.chars() {
+        match is_obeyed(character) {
+            true => plain.extend(character.escape_default()),
+            false => plain.push(character),
         }
     }
     plain.into()

@@ -166,9 +166,9 @@ fn start_once(options: &Options, without_effect: Option<Policy>, silent: bool) {
     });
 }
 
-/// A context records at level *counts*: where there is a recording, one line on standard error says that the context's resources are
-/// not in it. TrackingLevel and recording may be set in different places, so that neither setting is wrong by itself. Not if the settings of
-/// the recording are silent.
+/// A context records at level *counts*: where there is a recording, one line on standard error says that the context's
+/// resources are not in it. Level and recording may be set in different places, so that neither setting is wrong by
+/// itself. Not if the settings of the recording are silent.
 pub fn warn_of_counts() {
     static WARNED: Once = Once::new();
     let silent = SILENT.load(Ordering::Relaxed);

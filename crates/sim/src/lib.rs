@@ -1,9 +1,9 @@
 //! A simulated CUDA driver in host memory, for machines without a GPU and for faults that a GPU does
 //! not produce on demand.
 //!
-//! It is a driver, not a mock: [`lookup`] returns a C function for each function of the driver API of CUDA
-//! 13.0, except `cuEventCreateFromEGLSync`, which only drivers of integrated GPUs have. Those that are simulated behave as measured on a real driver; each other one fails with
-//! `CUDA_ERROR_NOT_SUPPORTED`.
+//! It is a driver, not a mock: [`lookup`] returns a C function for each function of the driver API of CUDA 13.0, except
+//! `cuEventCreateFromEGLSync`, which only drivers of integrated GPUs have. Those that are simulated behave as measured on a
+//! real driver; each other one fails with `CUDA_ERROR_NOT_SUPPORTED`.
 //!
 //! - **The same result codes.** One conformance suite runs on the simulation and on a real GPU.
 //! - **Physical pages of 2 MiB.** Small blocks share a page, a page is released when it is empty, a

@@ -1,7 +1,7 @@
 //! Times since the start of the program: the origin of the times in reports and recordings.
 //!
-//! A constructor notes when the program starts. The system knows the start of the process alone, to 10 ms, and another program may have run in
-//! it before: `cargo run` and `exec` of a shell replace themselves.
+//! A constructor notes when the program starts. The system knows the start of the process alone, to 10 ms, and another
+//! program may have run in it before: `cargo run` and `exec` of a shell replace themselves.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
@@ -26,8 +26,8 @@ extern "C" fn start() {
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = start;
 
-/// A time of the [clock](crate::clock), counted from the start of the program, in nanoseconds. Of a library that is loaded later it is the time
-/// since then, of a forked child that since the fork, to 10 ms.
+/// A time of the [clock](crate::clock), counted from the start of the program, in nanoseconds. Of a library that is loaded
+/// later it is the time since then, of a forked child that since the fork, to 10 ms.
 ///
 /// A child that is forked after the first call counts as its parent.
 ///
@@ -121,8 +121,8 @@ mod tests {
     #[test]
     fn a_forked_child_is_younger() {
         let before = now(libc::CLOCK_MONOTONIC).unwrap();
-        // SAFETY: the child calls async-signal-safe functions and functions of this file, which need no lock that another thread may hold but
-        // that of the allocator, which glibc makes usable in a forked child.
+        // SAFETY: the child calls async-signal-safe functions and functions of this file, which need no lock that another
+        // thread may hold but that of the allocator, which glibc makes usable in a forked child.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let process = age_of_process().unwrap_or(u64::MAX);

@@ -4,9 +4,11 @@
 
 pub mod apart;
 mod compiler;
+mod folder;
 pub mod requirement;
 pub mod seeds;
 
 pub use apart::{has_gpu, test_command, test_path};
 pub use compiler::compile;
+pub use folder::Folder;
 pub use requirement::{Requirement, not_run};

@@ -72,7 +72,7 @@ impl World {
             Action::TooLarge { what, context } => self.allocate_too_much(what, context),
             Action::WrongLength { resource } => self.wrong_length(resource),
             Action::Kernel { resource } => self.kernel(resource),
-            Action::TrackingLevel { context, level } => self.set_level(context, level),
+            Action::Level { context, level } => self.set_level(context, level),
             Action::Open { .. } | Action::End { .. } if self.spares_contexts() => Ok(()),
             Action::Open { .. } if self.open_contexts().count() >= MOST_CONTEXTS => Ok(()),
             Action::Open { flags, level: byte } => {

@@ -8,7 +8,7 @@ use cuguard::{Context, ResourceKind, TrackingLevel};
 
 use crate::mismatch::{Check, ensure_eq};
 
-/// ResourceKind, and address or handle.
+/// Kind, and address or handle.
 pub type Key = (ResourceKind, u64);
 
 /// The expected record of one resource.

@@ -244,7 +244,7 @@ actions! {
     /// Checks memory with a kernel; on the simulated GPU, reads it.
     237..=241 => Kernel { resource: u8 },
     /// Sets the recording level.
-    242..=245 => TrackingLevel { context: u8, level: u8 },
+    242..=245 => Level { context: u8, level: u8 },
     /// Creates a context: its own one if `flags` is odd, and without freeing leaks if all of 14 is set.
     246..=252 => Open { flags: u8, level: u8 },
     /// Closes or drops a context.

@@ -24,7 +24,7 @@ pub enum ViewError {
         why: String,
     },
     /// A word that is not a moment.
-    #[error("{word:?} is no moment; accepted are {MOMENTS}")]
+    #[error("{word:?} is not a moment; accepted are {MOMENTS}")]
     At {
         /// The word.
         word: String,

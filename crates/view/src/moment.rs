@@ -19,7 +19,7 @@ use cuguard_registry::Amount;
 /// assert_eq!("800ms".parse::<At>()?, At::Time(800_000_000));
 /// assert_eq!("50%".parse::<At>()?, At::Percent(50.0));
 /// let error = "noon".parse::<At>().unwrap_err().to_string();
-/// assert!(error.starts_with("\"noon\" is no moment; accepted are peak, exit, oom"));
+/// assert!(error.starts_with("\"noon\" is not a moment; accepted are peak, exit, oom"));
 /// # Ok::<(), cuguard_view::ViewError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -82,7 +82,7 @@ impl FromStr for At {
 
 /// A decimal number that is not negative. `f64` itself would accept `inf` and `1e9`.
 fn number(word: &str) -> Option<f64> {
-    let is_plain = |letter: u8| letter.is_ascii_digit() || letter == b'.';
+    let is_plain = |character: u8| character.is_ascii_digit() || character == b'.';
     word.bytes().all(is_plain).then(|| word.parse().ok())?
 }
 
@@ -186,7 +186,7 @@ pub fn moment(run: &Run, at: At) -> Result<Moment<'_>, ViewError> {
         At::Time(time) if time > run.end => {
             let (time, end) = (words::duration(time), words::duration(run.end));
             return Err(missing(format!(
-                "there is no moment after {time}: the run ends after {end}"
+                "there is not a moment after {time}: the run ends after {end}"
             )));
         }
         At::Time(time) => time,

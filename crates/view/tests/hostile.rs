@@ -41,7 +41,8 @@ fn run() -> Run {
 }
 
 fn is_plain(text: &str) -> bool {
-    let is_bad = |letter: char| (letter.is_control() && letter != '\n') || letter == '\u{202e}';
+    let is_bad =
+        |character: char| (character.is_control() && character != '\n') || character == '\u{202e}';
     !text.contains(is_bad)
 }
 

@@ -72,7 +72,8 @@ impl OomPolicy {
     }
 
     /// Whether a [`Pool`](crate::Pool) releases idle memory and merges half-empty pages, if the device has one. To merge, it
-    /// waits for all work of the context, but not longer than [`wait_at_most`](Self::wait_at_most); see [`Pool::compact`](crate::Pool::compact).
+    /// waits for all work of the context, but not longer than [`wait_at_most`](Self::wait_at_most); see
+    /// [`Pool::compact`](crate::Pool::compact).
     pub const fn compact(mut self, compact: bool) -> Self {
         self.compact = compact;
         self
@@ -95,8 +96,9 @@ impl OomPolicy {
         self
     }
 
-    /// The longest wait for pending frees, for callbacks that another thread runs, and for the device before pages are merged; 10 seconds by default. Work that itself waits for something which the
-    /// allocating thread does later would never end.
+    /// The longest wait for pending frees, for callbacks that another thread runs, and for the device before pages are
+    /// merged; 10 seconds by default. Work that itself waits for something which the allocating thread does later would
+    /// never end.
     pub const fn wait_at_most(mut self, time: Duration) -> Self {
         self.wait_at_most = time;
         self
@@ -108,9 +110,9 @@ impl OomPolicy {
         self
     }
 
-    /// Whether other processes are asked to have each [`Pool`](crate::Pool) release idle memory of the device, for one second at
-    /// most; off by default, because it slows down every allocation that fails, and the other processes. It reaches processes of the same user that run with `LEAK_REPORT` turned on; see the
-    /// [guide](crate::guide::pools).
+    /// Whether other processes are asked to have each [`Pool`](crate::Pool) release idle memory of the device, for one
+    /// second at most; off by default, because it slows down every allocation that fails, and the other processes. It
+    /// reaches processes of the same user that run with `LEAK_REPORT` turned on; see the [guide](crate::guide::pools).
     pub const fn other_processes(mut self, ask: bool) -> Self {
         self.other_processes = ask;
         self

@@ -168,8 +168,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     }
 
     /// Copies `values` to a new allocation from `source`: a context, a stream or a [pool](crate::Pool); see [`Source`].
-    /// Synchronous: waits for the copy also where the memory is stream-ordered, because the device may read the values later.
-    /// (In a [`Scope`](crate::Scope), uploads do not wait.)
+    /// Synchronous: waits for the copy also where the memory is stream-ordered, because the device may read values in
+    /// page-locked memory later. (In a [`Scope`](crate::Scope), uploads do not wait.)
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -217,8 +217,8 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
     /// Allocates `len` values from `source` and sets every byte to zero. The source is a context, a stream or a
     /// [pool](crate::Pool); see [`Source`].
     ///
-    /// Synchronous from a context. From a stream or a pool, stream-ordered: set to zero and freed on the stream, without
-    /// blocking the calling thread.
+    /// Synchronous from a context without a pool. Otherwise stream-ordered: set to zero and freed on the stream, for a context
+    /// with a pool on the default stream, without blocking the calling thread.
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -1,7 +1,8 @@
 //! Where buffers are allocated from: a context, a stream or a pool.
 
+use std::cell::{LazyCell, Ref, RefMut};
 use std::rc::Rc;
-use std::sync::{Arc, LazyLock, MutexGuard};
+use std::sync::{Arc, LazyLock, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::core::{DriverPoolState, StreamState, VirtualPool};
 #[cfg(doc)]
@@ -14,12 +15,12 @@ use crate::guards::{Context, DriverPool, Stream};
 ///
 /// | source | memory | freed |
 /// |---|---|---|
-/// | [`&context`](Context) | synchronous (`cuMemAlloc`); from the context's pool, [if it has one](crate::context::ContextBuilder::pool) | when the device is done with it |
+/// | [`&context`](Context) | synchronous (`cuMemAlloc`); from the context's pool, [if it has one](crate::context::ContextBuilder::pool) | when the device is done with it; a block of the pool in the order of the default stream, without waiting |
 /// | [`&stream`](Stream) | stream-ordered: from the context's pool, without one from the device's default memory pool (`cuMemAllocAsync`) | in the order of the stream, without blocking |
 /// | [`&pool`](crate::Pool), [`&pool.on(&stream)`](crate::Pool::on) | of that pool; without a stream, in the order of the default stream | as above |
 /// | [`&driver_pool.on(&stream)`](DriverPool::on) | of that pool of the driver (`cuMemAllocFromPoolAsync`) | as above |
 ///
-/// A reference, a `Box`, `Rc`, `Arc`, `LazyLock` or `MutexGuard` of a source is a source too. The trait is sealed.
+/// A reference to a source, and a smart pointer or lock guard of the standard library, is a source too. The trait is sealed.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -40,8 +41,17 @@ use crate::guards::{Context, DriverPool, Stream};
 ///     zeros(&driver_pool.on(&stream))?,
 /// ];
 /// assert!(buffers.iter().all(|buffer| buffer.len() == 1000));
+///
+/// let shared = std::sync::Arc::new(std::sync::Mutex::new(context));
+/// assert_eq!(zeros(&shared.lock().unwrap())?.len(), 1000);
 /// # Ok::<(), cuguard::Error>(())
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "buffers cannot be allocated from `{Self}`",
+    label = "not a context, a stream or a pool",
+    note = "a `DriverPool` allocates in the order of a stream: `&pool.on(&stream)`",
+    note = "behind a pointer of another crate: `&*pointer`"
+)]
 pub trait Source: sealed::Sealed {
     /// Which of them it is.
     #[doc(hidden)]
@@ -158,5 +168,10 @@ behind! {
     [S: Source + ?Sized] Rc<S>
     [S: Source + ?Sized] Arc<S>
     [S: Source + ?Sized] MutexGuard<'_, S>
+    [S: Source + ?Sized] RwLockReadGuard<'_, S>
+    [S: Source + ?Sized] RwLockWriteGuard<'_, S>
+    [S: Source + ?Sized] Ref<'_, S>
+    [S: Source + ?Sized] RefMut<'_, S>
+    [S: Source, F: FnOnce() -> S] LazyCell<S, F>
     [S: Source, F: FnOnce() -> S] LazyLock<S, F>
 }

@@ -202,9 +202,9 @@ unsafe fn before_exec_in_path(name: *const c_char) {
         if length >= file.len() {
             continue;
         }
-        let letters = parts.into_iter().flatten();
+        let characters = parts.into_iter().flatten();
         file.iter_mut()
-            .zip(letters)
+            .zip(characters)
             .for_each(|(to, from)| *to = *from);
         // SAFETY: the rest of the array is null bytes.
         if unsafe { is_executable(file.as_ptr().cast()) } {

@@ -180,7 +180,7 @@ fn is_last_thread() -> bool {
     };
     threads.flatten().all(|one| {
         let status = std::fs::read_to_string(one.path().join("stat")).unwrap_or_default();
-        // The name is in parentheses and may have any letters.
+        // The name is in parentheses and may have any characters.
         let state = status.rsplit_once(") ").map_or("Z", |(_, rest)| rest);
         let id = one.file_name();
         let id = id.to_str().and_then(|id| id.parse().ok());

@@ -49,12 +49,12 @@ fn record(fields: &[&str]) {
 /// One line without control characters.
 fn plain(text: &str, most: usize) -> String {
     let mut plain = String::new();
-    for letter in text.chars().take(most) {
-        match letter.is_control() {
+    for character in text.chars().take(most) {
+        match character.is_control() {
             true => {
-                let _ = write!(plain, "{}", letter.escape_default());
+                let _ = write!(plain, "{}", character.escape_default());
             }
-            false => plain.push(letter),
+            false => plain.push(character),
         }
     }
     if text.chars().nth(most).is_some() {

@@ -1,13 +1,11 @@
 //! Writes the report, and sets the exit code.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::FromRawFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use cuguard_report::{ReportSettings, open_report_file};
+use cuguard_report::{ReportSettings, write_report_file};
 
 use super::made::Made;
 use super::run_folder;
@@ -92,37 +90,11 @@ fn text_for_stderr(made: &Made, settings: &ReportSettings) -> String {
 }
 
 /// Writes a report to a file. Under `cuguard run`, which has truncated it, reports are appended: several processes may
-/// have one file. The program's own output is never truncated; returns whether it is that.
+/// have one file. A report that the program asked for stays in front of the last one.
 fn to_file(path: &Path, text: &str) -> io::Result<bool> {
-    let mut file = open_report_file(path)?;
-    let wanted = {
-        use std::os::unix::fs::MetadataExt;
-        let info = file.metadata()?;
-        info.is_file().then(|| [info.dev(), info.ino()])
-    };
-    let own = [1, 2]
-        .into_iter()
-        .find(|own| wanted.is_some() && stderr::identity(*own) == wanted);
-    if let Some(own) = own {
-        // Through a duplicate, so that the program's later output follows the report.
-        // SAFETY: the duplicate is a new descriptor, if there is one.
-        let mut own = unsafe {
-            let duplicate = libc::fcntl(own, libc::F_DUPFD_CLOEXEC, 3);
-            if duplicate < 0 {
-                return Err(io::Error::last_os_error());
-            }
-            File::from_raw_fd(duplicate)
-        };
-        own.write_all(text.as_bytes())?;
-        return Ok(true);
-    }
-    // A report that the program asked for stays in front of the last one.
-    let is_first = !STARTED.swap(true, Ordering::Relaxed);
-    if is_first && wanted.is_some() && facts::start().run_folder.is_none() {
-        file.set_len(0)?;
-    }
-    file.write_all(text.as_bytes())?;
-    Ok(false)
+    write_report_file(path, text, || {
+        !STARTED.swap(true, Ordering::Relaxed) && facts::start().run_folder.is_none()
+    })
 }
 
 /// Ends the process with the code that the report asks for, if it does.

@@ -65,7 +65,7 @@ fn parse(line: &str) -> Option<ForeignFrame> {
     })
 }
 
-/// The interpreter writes letters beyond ASCII as `\xe4`, `\u20ac` and `\U0001f600`.
+/// The interpreter writes characters beyond ASCII as `\xe4`, `\u20ac` and `\U0001f600`.
 fn unescape(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -77,11 +77,11 @@ fn unescape(text: &str) -> String {
             Some(b'U') => 8,
             _ => 0,
         };
-        let letter = after.get(1..=digits).filter(|_| digits != 0);
-        let letter = letter.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-        match letter.and_then(char::from_u32) {
-            Some(letter) => {
-                plain.push(letter);
+        let character = after.get(1..=digits).filter(|_| digits != 0);
+        let character = character.and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        match character.and_then(char::from_u32) {
+            Some(character) => {
+                plain.push(character);
                 rest = &after[digits + 1..];
             }
             None => {

@@ -253,20 +253,20 @@ pub(super) fn text(
     }
     let more = if is_ascii { 0 } else { layout.more };
     let start = at.wrapping_add(layout.ascii).wrapping_add(more);
-    let mut letters = vec![0_u8; length * kind];
-    if memory.read(start, &mut letters) != letters.len() {
+    let mut characters = vec![0_u8; length * kind];
+    if memory.read(start, &mut characters) != characters.len() {
         return None;
     }
-    let letter = |number: u32| char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER);
+    let character = |number: u32| char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER);
     Some(match kind {
-        1 => letters.iter().map(|byte| char::from(*byte)).collect(),
-        2 => letters
+        1 => characters.iter().map(|byte| char::from(*byte)).collect(),
+        2 => characters
             .chunks_exact(2)
-            .map(|pair| letter(u16::from_ne_bytes([pair[0], pair[1]]).into()))
+            .map(|pair| character(u16::from_ne_bytes([pair[0], pair[1]]).into()))
             .collect(),
-        4 => letters
+        4 => characters
             .chunks_exact(4)
-            .map(|four| letter(u32::from_ne_bytes([four[0], four[1], four[2], four[3]])))
+            .map(|four| character(u32::from_ne_bytes([four[0], four[1], four[2], four[3]])))
             .collect(),
         _ => return None,
     })

@@ -57,8 +57,8 @@ impl Caller {
     }
 }
 
-/// Defines a function that disables [cancellation](crate::cancel), calls another, with a [`Caller`] and a number, and then jumps to the function that this returns, with
-/// the registers and the stack as its caller left them.
+/// Defines a function that disables [cancellation](crate::cancel), calls another, with a [`Caller`] and a number, and then
+/// jumps to the function that this returns, with the registers and the stack as its caller left them.
 macro_rules! entry_point {
     ($(#[$attribute:meta])* $name:ident, $before:path, $number:literal) => {
         $(#[$attribute])*

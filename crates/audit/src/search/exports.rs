@@ -8,12 +8,14 @@ use std::time::Duration;
 use super::{Entered, Limits, Target, search};
 use crate::cancel;
 
-/// Searches the process for addresses, and writes a line for each: `reachable: ` and from where, `lost`, `lost: only in ` and in what
-/// lost memory, or `alive` for one that was not found by a search that could not read all of the process. A last line says what was searched.
+/// Searches the process for addresses, and writes a line for each: `reachable: ` and from where, `lost`, `lost: only in `
+/// and in what lost memory, or `alive` for one that was not found by a search that could not read all of the process. A last
+/// line says what was searched.
 ///
-/// `masked` has two words for each of `count` address ranges: the first address, combined with `mask` by exclusive or,
-/// and the length (zero for a handle). Masked, the caller's own list is not found. The search ends after `seconds`; zero
-/// stands for the default, five. At most `size` bytes are written to `text`, the terminating zero included. Returns how many were found, or -1 for a null pointer or a failure.
+/// `masked` has two words for each of `count` address ranges: the first address, combined with `mask` by exclusive or, and
+/// the length (zero for a handle). Masked, the caller's own list is not found. The search ends after `seconds`; zero stands
+/// for the default, five. At most `size` bytes are written to `text`, the terminating zero included. Returns how many were
+/// found, or -1 for a null pointer or a failure.
 ///
 /// # Safety
 /// `masked` has `2 * count` words, and `text` has `size` bytes.

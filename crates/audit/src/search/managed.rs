@@ -8,10 +8,10 @@
 use std::fs;
 use std::path::Path;
 
-use super::crew::Crew;
 use super::maps::{self, Region};
 use super::read::{Part, parts};
 use super::scan::{Item, Scan};
+use super::workers::Workers;
 
 /// A round of fewer bytes is searched sooner than threads are woken. A list has a round for each node.
 const ROUND: u64 = 1 << 20;
@@ -23,7 +23,7 @@ const ROUND: u64 = 1 << 20;
 /// their addresses. What is not among the mappings holds nothing.
 pub(super) fn search(
     scan: &Scan<'_>,
-    crew: &Crew,
+    workers: &Workers,
     regions: &[Region],
     mut room: u64,
 ) -> (bool, u64) {
@@ -53,8 +53,8 @@ pub(super) fn search(
         }
         let search = |part: usize| scan.item(&items[part]);
         complete &= match before - room < ROUND {
-            true => crew.run_here(items.len(), &search),
-            false => crew.run(items.len(), &search),
+            true => workers.run_here(items.len(), &search),
+            false => workers.run(items.len(), &search),
         };
     }
 }

@@ -4,9 +4,10 @@
 //!   targets ─► stop the threads ─► mappings, cut and labelled ─► scan in parallel ─► run on ─► name the places
 //! ```
 //!
-//! Conservative, as a garbage collector's: each aligned word that has the value of an address, also one inside the
-//! block, counts, unless it is in a block of the heap that nothing leads to. Left out: what the driver and this library hold, freed
-//! memory of glibc's heaps and the state of its arenas, dead parts of stacks, memory of devices. Blocks of managed memory are searched after the rest, those that were found.
+//! Conservative, as a garbage collector's: each aligned word that has the value of an address, also one inside the block,
+//! counts, unless it is in a block of the heap that nothing leads to. Left out: what the driver and this library hold, freed
+//! memory of glibc's heaps and the state of its arenas, dead parts of stacks, memory of devices. Blocks of managed memory
+//! are searched after the rest, those that were found.
 //!
 //! | file | |
 //! |---|---|
@@ -14,7 +15,7 @@
 //! | `maps`, `modules`, `stacks` | mappings, libraries, stacks and thread-local storage |
 //! | `layout` | what is searched |
 //! | `glibc`, `malloc_state`, `python` | freed chunks; pointers of `malloc` itself; integers of CPython |
-//! | `memory`, `read`, `scan`, `crew` | reading without faults, comparing, threads of the search |
+//! | `memory`, `read`, `scan`, `workers` | reading without faults, comparing, threads of the search |
 //! | `managed` | managed memory: what is found is searched in turn |
 //! | `blocks`, `reach`, `resolve` | blocks of the heap, which of them the program reaches, and how |
 //! | `stop`, `restart`, `task` | other threads; the system calls that this interrupts; what the system says of threads |
@@ -28,7 +29,6 @@
 mod blocks;
 mod caller;
 mod context;
-mod crew;
 mod entry;
 mod exports;
 mod glibc;
@@ -54,6 +54,7 @@ mod survey;
 mod targets;
 mod task;
 mod variables;
+mod workers;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
@@ -66,7 +67,6 @@ pub(crate) use stop::process_ends;
 pub(crate) use targets::Target;
 
 use crate::heap::{self, NextMalloc};
-use crew::Crew;
 use glibc::Glibc;
 use memory::Memory;
 use python::Python;
@@ -76,6 +76,7 @@ use resolve::Hold;
 use scan::Scan;
 use survey::{Known, Survey};
 use targets::Targets;
+use workers::Workers;
 
 /// How far a search goes.
 #[derive(Clone, Copy, Debug)]
@@ -182,7 +183,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
             .filter(|module| module.is_libc() || module.is_linker());
         Glibc::examine(libraries.flat_map(|library| library.data.clone()).collect())
     });
-    let crew = Crew::new(limits.helpers);
+    let workers = Workers::new(limits.helpers);
     let managed: Vec<_> = arranged.managed().values().cloned().collect();
     let room = match managed.is_empty() {
         true => None,
@@ -198,7 +199,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
         managed,
     };
     let survey = Survey::new(&memory, &stopped, known);
-    let holes = survey.holes(&memory, &crew);
+    let holes = survey.holes(&memory, &workers);
     let items = survey.items(&holes);
     // Not from the beginning: on a busy machine it takes time until all threads have stopped.
     let reader = Reader::new(&memory, &holes, Instant::now() + limits.time);
@@ -209,9 +210,9 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
             scan.value(*value, Rank::Register, thread as u64);
         }
     }
-    let mut complete = crew.run(items.len(), &|part| scan.item(&items[part]));
+    let mut complete = workers.run(items.len(), &|part| scan.item(&items[part]));
     let (all_managed, too_large) =
-        managed::search(&scan, &crew, &survey.regions, room.unwrap_or(0));
+        managed::search(&scan, &workers, &survey.regions, room.unwrap_or(0));
     complete &= all_managed;
     let bytes_searched = reader.searched.load(Ordering::Relaxed);
     let too_large = (too_large, managed::why_too_large(room));
@@ -219,7 +220,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
     let (holds, ways) = match left_out.is_empty() {
         true => resolve::Search {
             memory: &memory,
-            crew: &crew,
+            workers: &workers,
             survey: &survey,
             scan: &scan,
             targets: &arranged,
@@ -232,7 +233,7 @@ pub(crate) fn search(targets: &[Target], limits: Limits) -> Outcome {
         false => (resolve::by_places(&scan, &arranged), Vec::new()),
     };
     drop(stopped);
-    drop(crew);
+    drop(workers);
     drop(entered);
 
     let mut names = names::Names::new(&survey);

@@ -4,7 +4,6 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
 use super::blocks::Blocks;
-use super::crew::Crew;
 use super::memory::Memory;
 use super::python::Python;
 use super::rank::{Rank, Spot};
@@ -13,6 +12,7 @@ use super::read::{Part, Reader, holes_in, parts};
 use super::scan::{Found, Holder, Item, Scan};
 use super::survey::Survey;
 use super::targets::Targets;
+use super::workers::Workers;
 
 /// How the program holds a target.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -36,7 +36,7 @@ impl Hold {
 /// What was found, if all of the process was searched.
 pub(super) struct Search<'a> {
     pub(super) memory: &'a Memory,
-    pub(super) crew: &'a Crew,
+    pub(super) workers: &'a Workers,
     pub(super) survey: &'a Survey,
     pub(super) scan: &'a Scan<'a>,
     pub(super) targets: &'a Targets,
@@ -174,7 +174,7 @@ impl Search<'_> {
             let parts = parts(addresses.clone());
             roots.extend(parts.map(|addresses| (part(addresses, false, &[]), Rank::Mapping)));
         }
-        let complete = self.crew.run(roots.len(), &|root| {
+        let complete = self.workers.run(roots.len(), &|root| {
             let (part, rank) = &roots[root];
             let exact = self.survey.is_c_library(part.addresses.start);
             reach.roots(self.reader, part, *rank, exact);

@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::crew;
 use super::maps::Region;
 use super::memory::Memory;
 use super::modules::Module;
+use super::workers;
 
 /// What functions may use below the stack pointer.
 pub(super) const RED_ZONE: u64 = 128;
@@ -14,7 +14,7 @@ const STRUCTURE: u64 = 2304;
 
 /// The memory that the C library allocated, or was given, as the stack of a thread.
 pub(super) fn stack_of(memory: &Memory, pointer: u64) -> Option<Range<u64>> {
-    let field = crew::stack_field()?;
+    let field = workers::stack_field()?;
     let [start, size] = memory.words::<2>(pointer.checked_add(field)?)?;
     let end = start.checked_add(size)?;
     // The structure itself lies at the stack's end. It does not for the main thread.

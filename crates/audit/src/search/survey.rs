@@ -6,7 +6,6 @@ use std::sync::Mutex;
 use cuguard_sync::own_thread;
 
 use super::blocks::Blocks;
-use super::crew::Crew;
 use super::entry;
 use super::glibc::Glibc;
 use super::layout::{self, Label, Piece};
@@ -18,6 +17,7 @@ use super::read::{Part, holes_in, parts};
 use super::scan::{Holder, Item};
 use super::stacks::{self, RED_ZONE, TlsBlock};
 use super::stop::{State, Stopped, Thread};
+use super::workers::Workers;
 use crate::heap;
 use crate::heap::threads::{is_own, left_out, thread_id};
 
@@ -256,7 +256,7 @@ impl Survey {
     }
 
     /// What is `malloc`'s and not the program's, sorted: freed chunks of the heaps, and pointers of its own.
-    pub(super) fn holes(&self, memory: &Memory, crew: &Crew) -> Vec<Range<u64>> {
+    pub(super) fn holes(&self, memory: &Memory, workers: &Workers) -> Vec<Range<u64>> {
         let Some(glibc) = &self.glibc else {
             return Vec::new();
         };
@@ -264,7 +264,7 @@ impl Survey {
         let cached = glibc.cached(memory, &self.libc_tls);
         let main_arena = glibc.main_arena(memory, &self.regions);
         let holes = Mutex::new(main_arena.pointers.clone());
-        crew.run(heaps.len(), &|part| {
+        workers.run(heaps.len(), &|part| {
             let found = glibc.holes(memory, &heaps[part], &main_arena, cached.as_deref());
             if let Ok(mut holes) = holes.lock() {
                 holes.extend(found);

@@ -22,7 +22,7 @@ fn command((program, script): &Words, driver: &Folder) -> Command {
 
 /// The growth that the report of a program has.
 fn growth(words: &Words, driver: &Folder, name: &str) -> Vec<Value> {
-    let file = driver.join(&format!("{name}.json"));
+    let file = driver.join(format!("{name}.json"));
     let output = command(words, driver)
         .arg(name)
         .env("LEAK_REPORT", format!("json,file={}", file.display()))

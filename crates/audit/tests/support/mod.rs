@@ -4,10 +4,10 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
+pub use cuguard_testing::Folder;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// A library that cargo built for this test: in the folder of the test program, or its parent.
 fn built(name: &str) -> PathBuf {
@@ -29,46 +29,9 @@ pub fn library() -> PathBuf {
     built("libcuguard_audit.so")
 }
 
-/// A folder that is removed with this value.
-#[derive(Debug)]
-pub struct Folder(PathBuf);
-
-impl Folder {
-    /// An empty folder.
-    pub fn new() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        // Not `CARGO_TARGET_TMPDIR`: the test program may be copied to another machine.
-        let name = format!(
-            "cuguard-audit-{}-{}",
-            std::process::id(),
-            COUNT.fetch_add(1, Relaxed)
-        );
-        let folder = std::env::temp_dir().join(name);
-        let _ = std::fs::remove_dir_all(&folder);
-        std::fs::create_dir_all(&folder).expect("the folder can be created");
-        Self(folder)
-    }
-
-    /// A path in it.
-    pub fn join(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    /// The folder itself.
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 /// A folder with the simulated driver as `libcuda.so.1`.
 pub fn simulated_driver_folder() -> Folder {
-    let folder = Folder::new();
+    let folder = Folder::new("audit");
     std::os::unix::fs::symlink(built("libcuda_sim.so"), folder.join("libcuda.so.1"))
         .expect("a link can be created");
     folder

@@ -97,7 +97,7 @@ mod tests {
 
     const LONG: &str = "its free memory is fragmented: 40 GiB are free, and the largest is 20 GiB";
 
-    fn letters(text: &str) -> usize {
+    fn characters(text: &str) -> usize {
         text.chars().count()
     }
 
@@ -126,7 +126,7 @@ mod tests {
              \x20                  40 GiB are free, and the\n\
              \x20                  largest is 20 GiB\n";
         assert_eq!(text, expected);
-        assert!(text.lines().all(|line| letters(line) <= 50));
+        assert!(text.lines().all(|line| characters(line) <= 50));
         // All of it is there.
         let words = text.split_whitespace().skip(1);
         assert_eq!(words.collect::<Vec<_>>().join(" "), LONG);
@@ -147,7 +147,7 @@ mod tests {
     fn words_that_are_longer_than_a_line_are_broken() {
         let path = "ü".repeat(70);
         let text = page(Some(49), |page| page.row("", &format!("a {path} b")));
-        let lengths: Vec<usize> = text.lines().map(|line| letters(line.trim())).collect();
+        let lengths: Vec<usize> = text.lines().map(|line| characters(line.trim())).collect();
         assert_eq!(lengths, [1, 30, 30, 12]);
         assert_eq!(text.matches('ü').count(), 70);
     }
@@ -157,7 +157,7 @@ mod tests {
         let command = "python3 train.py ".repeat(10);
         let text = page(Some(60), |page| page.row_cut("processes", &command));
         assert_eq!(text.lines().count(), 1);
-        assert_eq!(letters(text.trim_end()), 60);
+        assert_eq!(characters(text.trim_end()), 60);
         assert!(text.ends_with("…\n"));
         assert_eq!(cut("just so", 7), "just so");
         assert_eq!(cut("just so", 6), "just…");
@@ -169,7 +169,7 @@ mod tests {
             page.row("problem", LONG);
             page.row_cut("processes", LONG);
         });
-        assert!(text.lines().all(|line| letters(line) <= VALUE + LEAST));
+        assert!(text.lines().all(|line| characters(line) <= VALUE + LEAST));
     }
 
     #[test]

@@ -312,8 +312,8 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
     print(&output)
 }
 
-/// One run as it is; several side by side, and where the one that differs most differs. With findings where no moment and no grouping is asked
-/// for.
+/// One run as it is; several side by side, and where the one that differs most differs. With findings where no moment and no
+/// grouping is asked for.
 fn words(overviews: &[Overview<'_>], look: Look, has_findings: bool) -> String {
     match overviews {
         [overview] if has_findings => text_with_findings(overview, look),

@@ -359,7 +359,7 @@ impl Summary {
 /// Whether a process has not ended. It is not a child of this one.
 fn is_running(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    // The name is in parentheses and may have any letters.
+    // The name is in parentheses and may have any characters.
     let state = status.rsplit_once(") ").map(|(_, rest)| rest);
     state.is_some_and(|state| !state.starts_with(['Z', 'X']))
 }

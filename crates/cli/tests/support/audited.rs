@@ -55,10 +55,14 @@ fn simulated_driver() -> PathBuf {
 /// Compiles the program against the simulated driver, once. `None` without a C compiler.
 pub fn program() -> Option<&'static Path> {
     static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    // The first time, `compile` says so.
+    if let Some(None) = PROGRAM.get() {
+        not_run(Requirement::CCompiler, "");
+    }
     let program = PROGRAM.get_or_init(|| {
         let folder = subfolder("program");
-        std::os::unix::fs::symlink(simulated_driver(), folder.join("libcuda.so.1"))
-            .expect("a link can be created");
+        // It exists where a test before this one panicked for want of a compiler.
+        let _ = std::os::unix::fs::symlink(simulated_driver(), folder.join("libcuda.so.1"));
         let source = include_str!("../../../audit/tests/ends/ends.c");
         compile_against(
             &folder,
@@ -67,9 +71,6 @@ pub fn program() -> Option<&'static Path> {
             &["-std=gnu11", "-pthread"],
         )
     });
-    if program.is_none() {
-        not_run(Requirement::CCompiler, "");
-    }
     program.as_deref()
 }
 

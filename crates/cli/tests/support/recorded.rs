@@ -110,8 +110,8 @@ pub fn child() {
     note_exit(nanoseconds());
 }
 
-/// Records a script: `aADDRESS,BYTES,STACK,LABEL` with a stream or without, `fADDRESS` and `oBYTES`, with spaces between them. `test` is the
-/// name of the test that calls [`child`].
+/// Records a script: `aADDRESS,BYTES,STACK,LABEL` with a stream or without, `fADDRESS` and `oBYTES`, with spaces between
+/// them. `test` is the name of the test that calls [`child`].
 pub fn make(test: &str, file: &Path, rank: Option<u32>, script: &str) {
     let mut command = cuguard_testing::test_command(test);
     command.env(VARIABLES[0], file).env(VARIABLES[2], script);

@@ -60,7 +60,7 @@ impl Running {
         running
     }
 
-    /// The rest of the next line that starts with these letters.
+    /// The rest of the next line that starts with these characters.
     pub fn line_with(&mut self, start: &str) -> String {
         loop {
             let mut line = String::new();

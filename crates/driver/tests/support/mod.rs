@@ -116,8 +116,8 @@ impl Finished {
     }
 }
 
-/// A folder for files of this process's tests, which is removed when it exits: in cargo's, or in the system's if this program runs on another machine
-/// than it was built on.
+/// A folder for files of this process's tests, which is removed when it exits: in cargo's, or in the system's if this
+/// program runs on another machine than it was built on.
 fn scratch() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     extern "C" fn remove() {

@@ -218,7 +218,7 @@ fn is_python(module: &str) -> bool {
 fn is_cuda_function(name: &str) -> bool {
     let api = |prefix: &str| {
         let rest = name.strip_prefix(prefix);
-        rest.is_some_and(|rest| rest.starts_with(|letter: char| letter.is_ascii_uppercase()))
+        rest.is_some_and(|rest| rest.starts_with(|character: char| character.is_ascii_uppercase()))
     };
     let of_static_runtime = ["__cuda", "cudart::", "libcudart_static"];
     api("cuda")

@@ -32,9 +32,9 @@ pub(super) fn short_name(name: &str) -> String {
     let mut short = String::new();
     // Where the outermost of the open brackets is.
     let (mut open, mut depth) = (0, 0_usize);
-    for (index, letter) in name.char_indices() {
+    for (index, character) in name.char_indices() {
         let is_operator = short.ends_with("operator") || short.ends_with("operator<");
-        match letter {
+        match character {
             '(' if depth == 0 && index > 0 && !name[index..].starts_with(ANONYMOUS) => break,
             '<' if !is_operator => {
                 if depth == 0 {
@@ -53,7 +53,7 @@ pub(super) fn short_name(name: &str) -> String {
             _ => {}
         }
         if depth == 0 {
-            short.push(letter);
+            short.push(character);
         }
     }
     if depth > 0 {

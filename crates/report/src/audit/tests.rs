@@ -406,9 +406,9 @@ fn text_of_the_program_is_escaped() {
         let report = with(words, &process);
         let all = report.text + &report.github + report.json.trim_end();
         assert!(!all.is_empty());
-        for letter in ['\x1b', '\x07', '\u{202e}'] {
-            let allowed = words == "json" && letter == '\u{202e}';
-            assert!(allowed || !all.contains(letter), "{words}: {all:?}");
+        for character in ['\x1b', '\x07', '\u{202e}'] {
+            let allowed = words == "json" && character == '\u{202e}';
+            assert!(allowed || !all.contains(character), "{words}: {all:?}");
         }
     }
     let text = with("1,colour=never", &process).text;

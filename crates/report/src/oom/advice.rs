@@ -109,7 +109,7 @@ impl OutOfMemory {
         } else if hoarding().any(|pool| pool.used != 0) {
             advice.add(
                 "blocks that are in use keep their pool's memory: free them, or take what lives \
-                 long from a MemoryPool of its own",
+                 long from a DriverPool of its own",
             );
         } else {
             advice.add(

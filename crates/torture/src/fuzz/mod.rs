@@ -4,9 +4,9 @@
 //! a few bytes of another program must not use up this one's memory. That needs the allocator [`Counting`], which the fuzzer
 //! and the tests install.
 //!
-//! - `code`: PTX, cubins, fatbins. `report`: `LEAK_REPORT`, and the JSON of reports. `recording`: recordings, whole and damaged. `text`: settings and suppressions.
-//!   `protocol`: the socket of a live process. `symbols`: names, symbol tables, an interpreter's memory. `pool`: operations of
-//!   a pool against its model.
+//! - `code`: PTX, cubins, fatbins. `report`: `LEAK_REPORT`, and the JSON of reports. `recording`: recordings, whole and
+//!   damaged. `text`: settings and suppressions. `protocol`: the socket of a live process. `symbols`: names, symbol tables,
+//!   an interpreter's memory. `pool`: operations of a pool against its model.
 //!
 //! No body starts a process or a thread, or opens a file.
 

@@ -5,8 +5,8 @@
 //!     threads | labels | contexts | kinds | streams | leaked | lost | reachable
 //! ```
 //!
-//! The last columns have numbers of allocations: of those that ended with their context and were not freed, and of those that a search at the
-//! end found lost or reachable. There are few.
+//! The last columns have numbers of allocations: of those that ended with their context and were not freed, and of those
+//! that a search at the end found lost or reachable. There are few.
 //!
 //! Starts and lives count events, not time: most take one byte, and order is exact although times are rounded.
 

@@ -32,10 +32,12 @@ use crate::{At, Run};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// How many allocations a page has, of all runs together. Beyond it, those that lived the shortest and are the smallest are left out, and the page
-    /// says how many. What is alive at the peak, at an out-of-memory error, at the end or when the page opens is always kept.
+    /// How many allocations a page has, of all runs together. Beyond it, those that lived the shortest and are the smallest
+    /// are left out, and the page says how many. What is alive at the peak, at an out-of-memory error, at the end or when
+    /// the page opens is always kept.
     pub max_allocations: usize,
-    /// The moment at which each run opens. Of a leak report [`At::Peak`] is the end: its peak is not known. [`At::Exit`] is the end: what ended with its context before is among the leaks.
+    /// The moment at which each run opens. Of a leak report [`At::Peak`] is the end: its peak is not known. [`At::Exit`] is
+    /// the end: what ended with its context before is among the leaks.
     pub at: At,
 }
 

@@ -36,7 +36,8 @@ impl Order {
                 });
             }
         }
-        // At one time frees come first: an address is freed before it is allocated again. An allocation that ends when it begins is the exception.
+        // At one time frees come first: an address is freed before it is allocated again. An allocation that ends when it
+        // begins is the exception.
         events.sort_unstable_by_key(|event| {
             let rank = match event.is_free {
                 true if run.allocations[event.allocation as usize].start >= event.time => 2,

@@ -36,8 +36,8 @@ pub(super) struct LeftOut {
 /// Keeps at most `limit` allocations, or as many as are alive at the peak, at an out-of-memory error, at the end or when the page
 /// opens.
 ///
-/// Half of the page is for spikes: the largest of what is alive at the highest moment of each part of the run. The other half has the largest
-/// product of bytes and lifetime: the area in the timeline.
+/// Half of the page is for spikes: the largest of what is alive at the highest moment of each part of the run. The other
+/// half has the largest product of bytes and lifetime: the area in the timeline.
 pub(super) fn keep(run: &Run, order: &Order, limit: usize, opens: Option<u64>) -> Kept {
     let all = run.allocations.len();
     if all <= limit {

@@ -121,8 +121,8 @@ fn the_summary_is_in_words() {
     browser.assert_silent();
 }
 
-/// A card that small blocks fill, of which every other one is freed: nothing is wasted at the peak, and half of all pages is when a large block
-/// fails.
+/// A card that small blocks fill, of which every other one is freed: nothing is wasted at the peak, and half of all pages is
+/// when a large block fails.
 fn half_freed() -> Run {
     let mut b = Builder::new("./fragmentation");
     let site = b.site("u8", &["!fill|src/main.cu|12|fragmentation"]);

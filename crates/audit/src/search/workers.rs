@@ -54,18 +54,18 @@ struct Worker {
     stack: *mut u8,
 }
 
-pub(super) struct Crew {
+pub(super) struct Workers {
     shared: Box<Shared>,
-    workers: Vec<Worker>,
+    threads: Vec<Worker>,
 }
 
 fn stack_layout() -> Layout {
     Layout::from_size_align(STACK, 4096).expect("a power of two")
 }
 
-impl Crew {
+impl Workers {
     /// Creates threads, as many of these as the system allows.
-    pub(super) fn new(count: usize) -> Crew {
+    pub(super) fn new(count: usize) -> Workers {
         let shared = Box::new(Shared {
             round: AtomicU32::new(0),
             quit: AtomicBool::new(false),
@@ -75,9 +75,9 @@ impl Crew {
             busy: AtomicU32::new(0),
             failed: AtomicBool::new(false),
         });
-        let mut crew = Crew {
+        let mut workers = Workers {
             shared,
-            workers: Vec::with_capacity(count),
+            threads: Vec::with_capacity(count),
         };
         let mut signals = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
@@ -87,7 +87,7 @@ impl Crew {
             libc::pthread_sigmask(libc::SIG_SETMASK, signals.as_ptr(), before.as_mut_ptr());
         }
         for _ in 0..count {
-            if !crew.add() {
+            if !workers.add() {
                 break;
             }
         }
@@ -96,8 +96,8 @@ impl Crew {
             libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut());
         }
         // Each must be known as a thread of this library before others are stopped.
-        crew.wait();
-        crew
+        workers.wait();
+        workers
     }
 
     fn add(&mut self) -> bool {
@@ -120,13 +120,13 @@ impl Crew {
                 dealloc(stack, stack_layout());
                 return false;
             }
-            self.workers.push(Worker { thread, stack });
+            self.threads.push(Worker { thread, stack });
             learn_stack_field(thread as usize, stack.addr());
         }
         true
     }
 
-    /// Calls the function with each number below `count`, on all threads of the crew and this one. False if a call
+    /// Calls the function with each number below `count`, on all workers and this thread. False if a call
     /// panicked.
     pub(super) fn run(&self, count: usize, job: &Job<'_>) -> bool {
         // One part is done sooner than a thread is woken.
@@ -139,7 +139,7 @@ impl Crew {
         unsafe { *shared.job.get() = mem::transmute::<*const Job<'_>, *const Job<'static>>(job) };
         shared.next.store(0, Ordering::Relaxed);
         shared.count.store(count, Ordering::Relaxed);
-        let workers = self.workers.len() as u32;
+        let workers = self.threads.len() as u32;
         shared.busy.store(workers, Ordering::Relaxed);
         shared.round.fetch_add(1, Ordering::Release);
         futex_wake(&shared.round, i32::MAX);
@@ -170,13 +170,13 @@ impl Crew {
     }
 }
 
-impl Drop for Crew {
+impl Drop for Workers {
     fn drop(&mut self) {
         self.shared.quit.store(true, Ordering::Relaxed);
         self.shared.round.fetch_add(1, Ordering::Release);
         futex_wake(&self.shared.round, i32::MAX);
-        for worker in &self.workers {
-            // SAFETY: the thread was created by this crew and not joined yet; nothing uses its stack then.
+        for worker in &self.threads {
+            // SAFETY: the thread was created by this workers and not joined yet; nothing uses its stack then.
             unsafe {
                 libc::pthread_join(worker.thread, ptr::null_mut());
                 dealloc(worker.stack, stack_layout());
@@ -208,7 +208,7 @@ impl Shared {
 }
 
 extern "C" fn work(shared: *mut c_void) -> *mut c_void {
-    // SAFETY: the crew joins this thread before it frees what they share.
+    // SAFETY: the owner joins this thread before it frees what they share.
     let shared = unsafe { &*shared.cast::<Shared>() };
     threads::enter();
     let mut round = shared.round.load(Ordering::Acquire);
@@ -250,11 +250,11 @@ mod tests {
 
     #[test]
     fn each_part_is_done_once() {
-        let crew = Crew::new(3);
-        assert_eq!(crew.workers.len(), 3);
+        let workers = Workers::new(3);
+        assert_eq!(workers.threads.len(), 3);
         for count in [0, 1, 2, 1000] {
             let parts: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
-            assert!(crew.run(count, &|part| {
+            assert!(workers.run(count, &|part| {
                 parts[part].fetch_add(1, Ordering::Relaxed);
             }));
             assert!(parts.iter().all(|part| part.load(Ordering::Relaxed) == 1));
@@ -267,11 +267,11 @@ mod tests {
 
     #[test]
     fn parts_are_done_here() {
-        let crew = Crew::new(3);
+        let workers = Workers::new(3);
         let here = thread::current().id();
         for count in [0, 1, 2, 1000] {
             let parts: Vec<_> = (0..count).map(|_| AtomicU32::new(0)).collect();
-            assert!(crew.run_here(count, &|part| {
+            assert!(workers.run_here(count, &|part| {
                 assert_eq!(thread::current().id(), here);
                 parts[part].fetch_add(1, Ordering::Relaxed);
             }));
@@ -279,15 +279,15 @@ mod tests {
         }
         // The workers take part in the next job, as before.
         let both = Barrier::new(2);
-        assert!(crew.run(2, &|_| {
+        assert!(workers.run(2, &|_| {
             both.wait();
         }));
-        assert!(!crew.run_here(2, &|_| panic!("a part fails")));
+        assert!(!workers.run_here(2, &|_| panic!("a part fails")));
     }
 
     #[test]
     fn a_panic_makes_the_job_fail() {
-        let crew = Crew::new(1);
-        assert!(!crew.run(10, &|part| assert_ne!(part, 5)));
+        let workers = Workers::new(1);
+        assert!(!workers.run(10, &|part| assert_ne!(part, 5)));
     }
 }
