@@ -25,7 +25,7 @@ use super::call::is_inside;
 use super::death::die;
 use super::futex::{wait, wake};
 use super::{deadline, linker};
-use crate::output::{self, made, recording};
+use crate::output::{self, recording};
 use crate::process::{Reason, facts, is_used};
 use crate::{heap, search, stderr};
 
@@ -209,7 +209,7 @@ fn make() {
             // The report and the recording have the same end.
             cuguard_registry::note_exit();
         }
-        let made = made::make(&reason);
+        let made = output::make(&reason);
         if PHASE.load(Ordering::Acquire) == REQUESTED {
             output::deliver(&made, reason);
         }

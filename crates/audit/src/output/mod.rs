@@ -1,6 +1,6 @@
 //! What the process writes: its report, the record for `cuguard run`, its recording.
 //!
-//! - [`made`] makes a report, [`write`](mod@write) writes it as the settings say and keeps the exit code that it asks for.
+//! - [`write`](mod@write) makes a report, writes it as the settings say and keeps the exit code that it asks for.
 //! - [`run_folder`] has the record that `cuguard run` sums up.
 //! - [`recording`] begins and ends the recording of the process.
 //!
@@ -14,9 +14,8 @@
     )
 )]
 
-pub(crate) mod made;
 pub(crate) mod recording;
 pub(crate) mod run_folder;
 mod write;
 
-pub(crate) use write::{deliver, exit_now, print_why, replace_exit_code, write};
+pub(crate) use write::{deliver, exit_now, make, print_why, replace_exit_code, write};

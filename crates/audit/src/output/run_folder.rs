@@ -26,9 +26,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use cuguard_report::audit::Rendered;
 use cuguard_report::phrase::short_command;
 
-use super::made::Made;
 use crate::process::{Reason, facts};
 use crate::real;
 
@@ -122,7 +122,7 @@ pub(crate) fn note_recording(path: &Path) {
 }
 
 /// Records the report.
-pub(crate) fn note_end(made: &Made, reason: Reason) {
+pub(crate) fn note_end(made: &Rendered, reason: Reason) {
     let numbers = [
         made.lost.bytes,
         made.lost.count,

@@ -1,13 +1,13 @@
-//! Writes the report, and sets the exit code.
+//! Makes the report, writes it, and sets the exit code.
 
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use cuguard_report::audit::Rendered;
 use cuguard_report::{ReportSettings, write_report_file};
 
-use super::made::Made;
 use super::run_folder;
 use crate::process::{Reason, facts, failure, settings};
 use crate::{report, stderr};
@@ -17,6 +17,11 @@ static EXIT_CODE: AtomicI32 = AtomicI32::new(0);
 
 /// Whether this process has written to its file.
 static STARTED: AtomicBool = AtomicBool::new(false);
+
+/// Makes the report. Formats that the settings do not ask for are empty.
+pub(crate) fn make(reason: &Reason) -> Rendered {
+    report::make(settings::get(), &reason.to_string(), failure())
+}
 
 /// Writes why there is no report. Async-signal-safe.
 pub(crate) fn print_why(why: fmt::Arguments<'_>) {
@@ -29,7 +34,7 @@ pub(crate) fn print_why(why: fmt::Arguments<'_>) {
 }
 
 /// Writes the report as the settings say, records it for `cuguard run`, and keeps the exit code.
-pub(crate) fn deliver(made: &Made, reason: Reason) {
+pub(crate) fn deliver(made: &Rendered, reason: Reason) {
     if run_folder::has_crate() && !report::has_findings() && failure().is_none() {
         // The crate reports what its guards leak. That nothing is lost would contradict it.
         return run_folder::note_none();
@@ -45,7 +50,7 @@ pub(crate) fn deliver(made: &Made, reason: Reason) {
 }
 
 /// Writes the report as the settings say.
-pub(crate) fn write(made: &Made) {
+pub(crate) fn write(made: &Rendered) {
     let text = text_for_stderr(made, settings::get());
     if stderr::exists() {
         stderr::write_report(&text);
@@ -55,7 +60,7 @@ pub(crate) fn write(made: &Made) {
 }
 
 /// Writes the file, if there is one. Returns what goes to standard error.
-fn text_for_stderr(made: &Made, settings: &ReportSettings) -> String {
+fn text_for_stderr(made: &Rendered, settings: &ReportSettings) -> String {
     let [text, json, github] = settings.wanted_formats();
     let file = settings.file_of(facts::process().unsigned_abs(), 0);
     let file = file.filter(|_| text || json);

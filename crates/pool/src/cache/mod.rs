@@ -22,11 +22,11 @@
 mod class;
 mod lists;
 mod thread;
-mod thread_cache;
 
 #[cfg(test)]
 mod tests;
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -36,7 +36,6 @@ pub(crate) use class::{Class, LARGEST};
 pub(crate) use lists::LIMIT;
 use lists::{Cache, Lists};
 use thread::{Home, Key};
-pub use thread_cache::ThreadCache;
 
 /// What is behind the caches.
 pub(crate) trait Backend: Send + Sync + 'static {
@@ -244,12 +243,13 @@ impl<B: Backend> Caches<B> {
     /// The same, for a user that keeps it.
     pub(crate) fn thread_cache(self: &Arc<Self>, stream: &B::Stream) -> Option<ThreadCache> {
         let cache = self.cache(stream)?;
-        Some(ThreadCache::new(cache, self.key(stream)))
+        let key = self.key(stream);
+        Some(ThreadCache { cache, key })
     }
 
     /// Whether the cache is one of this pool.
     pub(crate) fn is_own(&self, cache: &ThreadCache) -> bool {
-        cache.pool() == self.id
+        cache.key.pool == self.id
     }
 
     /// Frees the blocks of all caches to the backend, and returns how many bytes.
@@ -364,5 +364,39 @@ impl<B: Backend> Home for Caches<B> {
             let blocks = cache.drain(lists);
             self.free_all(&stream, &blocks);
         }
+    }
+}
+
+/// The cache of one thread and stream in front of a [`Pool`](crate::Pool): see
+/// [`Pool::thread_cache`](crate::Pool::thread_cache).
+///
+/// It keeps neither the pool alive nor the stream. Once one of them has ended, or the thread, it is empty for good.
+#[derive(Clone)]
+pub struct ThreadCache {
+    cache: Arc<Cache>,
+    key: Key,
+}
+
+impl ThreadCache {
+    /// A block of the class, on the cache's own thread, if no other one is inside.
+    #[inline(always)]
+    pub(crate) fn try_pop(&self, class: Class) -> Option<u64> {
+        self.cache.try_pop(class)
+    }
+
+    /// Keeps a block, on the cache's own thread. False if there is no room, or if another thread is inside.
+    #[inline(always)]
+    pub(crate) fn try_push(&self, class: Class, address: u64) -> bool {
+        self.cache.try_push(class, address)
+    }
+}
+
+impl fmt::Debug for ThreadCache {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThreadCache")
+            .field("pool", &self.key.pool)
+            .field("stream", &self.key.stream)
+            .field("bytes", &self.cache.bytes())
+            .finish()
     }
 }
