@@ -1,5 +1,5 @@
-//! The exit handler: contexts that were never closed are reported from the registry, and nothing calls the driver from
-//! then on.
+//! The exit handler: it reports contexts that were never closed, from the registry. From then on nothing calls the
+//! driver.
 //!
 //! A driver library may crash when it is called late in an exit, after its own clean-up. So guards that are dropped
 //! after this handler do nothing (invariant 7).

@@ -1,8 +1,8 @@
 //! Reports of this process while it runs, for `cuguard dump`, `cuguard watch` and the signal of `dump-signal=`.
 //!
-//! The server's thread reads registries and never calls the driver. It starts with the first context, if `LEAK_REPORT` turns
-//! reports on. When another process of the user runs short of memory, it asks this one to release the idle memory of its
-//! pools: another thread of this process does that.
+//! The server's thread reads registries and never calls the driver. It starts with the first context, if `LEAK_REPORT`
+//! turns reports on. When another process of the user runs short of memory, that process asks this one to release the
+//! idle memory of its pools, and a thread other than the server's releases it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

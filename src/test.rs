@@ -6,8 +6,8 @@
 //! | [`assert_peak_below!`](crate::assert_peak_below) | device memory reaches a limit while a block runs |
 //! | [`assert_no_growth!`](crate::assert_no_growth) | what is live keeps growing while a block runs again and again |
 //!
-//! All of them return the value of the block, in which `?` and `return` work as outside, and fail with the call sites. They
-//! look at the whole context: what other threads allocate in it counts too.
+//! All of them return the value of the block, in which `?` and `return` work as outside. When one fails, its message
+//! has the call sites. They look at the whole context, so allocations of other threads count too.
 
 use std::time::Duration;
 

@@ -96,7 +96,8 @@ fn what_takes_too_long_is_ended_with_all_that_it_started() {
         command.args(["-c", script]);
         let begin = Instant::now();
         let ended = run_to_end(command, Duration::from_secs(3)).expect("it can be started");
-        assert!(begin.elapsed() < Duration::from_secs(20), "{script}");
+        // Else it waited for `sleep`.
+        assert!(begin.elapsed() < Duration::from_secs(50), "{script}");
         assert!(ended.timed_out, "{script}");
         let mut outcome = Outcome::default();
         outcome.judge(&ended, 7);

@@ -5,7 +5,7 @@ use crate::support;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::gate::Gate;
 use crate::support::*;
@@ -214,7 +214,6 @@ fn a_scope_ends_on_a_context_that_is_broken() {
         let context = Context::new(0).unwrap();
         let stream = Stream::new(&context).unwrap();
         let mut buffer = DeviceBuffer::<u8>::zeroed(&context, LEN).unwrap();
-        let begin = Instant::now();
         let result = stream.scope(|s| {
             let mut data = s.bind_mut(&mut buffer)?;
             s.fill(&mut data, 1)?;
@@ -226,11 +225,7 @@ fn a_scope_ends_on_a_context_that_is_broken() {
         assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));
         let result = stream.scope(|s| s.zero(&mut s.bind_mut(&mut buffer)?));
         assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));
-        assert!(
-            begin.elapsed() < Duration::from_secs(20),
-            "{:?}",
-            begin.elapsed()
-        );
+        // A scope that retried its wait would abort this process after a while.
         return;
     }
     succeeded(&child(TEST, "broken", &[("CUGUARD_DRIVER", "sim")]));

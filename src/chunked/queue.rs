@@ -1,12 +1,12 @@
-//! The queue of pieces that [`Chunked`](crate::Chunked) works through: which is next, how large they are, and what
-//! happens when memory runs out. It knows nothing of CUDA.
+//! The queue of pieces that [`Chunked`](crate::Chunked) works through. It decides which piece is next, how large pieces
+//! are, and what happens when memory runs out. It knows nothing of CUDA.
 //!
-//! Workers take pieces from the front, each the lowest that is left. A piece ends in one of three ways: it is done; it
-//! returns to the queue, because memory ran out, and is taken again in smaller parts; or everything stops.
+//! Each worker takes the lowest piece that is left. A piece ends in one of three ways: it is done; memory ran out, so
+//! it returns to the queue, from which workers take it again in smaller parts; or the whole queue stops.
 //!
-//! Memory may have run out only because two workers allocated at once. So a worker whose piece returns to the queue waits
-//! for the other one's piece before it tries again; at the smallest piece it leaves the rest to the other; and only the
-//! last worker, which had the device to itself, fails.
+//! Memory may have run out only because two workers allocated at once. So a worker whose piece returns to the queue
+//! waits for the other worker's piece before it tries again. At the smallest piece it leaves the rest to the other
+//! worker. Only the last worker, which had the device to itself, fails.
 
 use std::cmp::Reverse;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

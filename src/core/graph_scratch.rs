@@ -1,8 +1,9 @@
-//! Whether the scratch memory of a graph fits, before the graph is launched.
+//! Checks whether the scratch memory of a graph fits, before the graph is launched.
 //!
-//! The check comes first because a launch that the driver refuses loses memory: what the driver had reserved before it refused
-//! stays reserved until the process ends. No call releases it, and no launch uses it. (The conformance suite tests that.) The
-//! check never refuses a launch that might fit, because only the driver knows what others use at the moment.
+//! A launch that the driver refuses loses memory: the driver keeps the memory that it had already reserved until the
+//! process ends. No call releases this memory, and no launch uses it. (The conformance suite tests that.) So the check
+//! comes before the launch. It never refuses a launch that might fit, because only the driver knows what others use at
+//! the moment.
 
 use std::sync::Mutex;
 

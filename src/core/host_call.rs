@@ -1,13 +1,14 @@
 //! Closures of the program that a stream or a graph calls.
 //!
 //! A closure may borrow, so it must neither run nor be dropped after the scope that enqueued it has ended. The end of a
-//! scope waits for the stream, which says that its host functions have returned, with one exception: after a fault on
-//! the device the driver reports an unusable context at once, while a host function may still be running. So each call
-//! runs under the lock of its [`CallGroup`], and the end of the scope closes the group under the same lock: it waits for
-//! the closure that is running, and those that have not run by then never do.
+//! A closure may borrow, so it must neither run nor be dropped after the scope that enqueued it has ended. The end of a
+//! scope waits for the stream, and after this wait the stream's host functions have returned, with one exception: after
+//! a fault on the device the driver reports an unusable context at once, while a host function may still be running. So
+//! each call runs under the lock of its [`CallGroup`], and the end of the scope closes the group under the same lock:
+//! closing waits for a running closure, and a closure that has not run by then never runs.
 //!
-//! The driver gets no pointer to a closure of a graph, but its number: a graph from which an update failed may be dropped
-//! while the driver, against its promise, still calls its host functions.
+//! For a closure of a graph, the driver gets a number instead of a pointer. When an update from a graph fails, the
+//! program may drop that graph while the driver, against its promise, still calls the graph's host functions.
 
 use std::any::Any;
 use std::collections::HashMap;

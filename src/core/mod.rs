@@ -1,4 +1,4 @@
-//! Owns and frees: the state of a context, its resources, the gate that teardown closes, teardown itself.
+//! Ownership and release: the state of a context, its resources, the gate that teardown closes, and teardown itself.
 //!
 //! ```text
 //!     guard ─► OwnedResource ─► ContextState ─► Registry
@@ -6,17 +6,19 @@
 //!                  └► free           └► Gate, teardown, report
 //! ```
 //!
-//! From the bottom up: [`shared`] is what everything takes by reference, [`release`] how the driver releases what was created,
-//! [`pools`] the pools of cuguard, [`owned`] who owns what, [`teardown`] the end of a context.
+//! From the bottom up: [`shared`] has the state that everything takes by reference, [`release`] frees resources through
+//! the driver, [`pools`] has the pools of cuguard, [`owned`] has the owners of resources, and [`teardown`] ends a
+//! context.
 //!
 //! The invariants of the crate, by the numbers that comments and tests use:
 //!
-//! 1. One owner. Only an [`OwnedResource`] frees, and every raw free is in `release/free.rs`. `into_raw` leaves the record in the
+//! 1. One owner. Only an [`OwnedResource`] frees a resource of the program, by `release/free.rs`; other raw frees, of
+//!    contexts, of pages of pools and of probes, have an `#[expect]` with the reason. `into_raw` leaves the record in the
 //!    registry, marked as escaped.
 //! 2. A record is inserted after the driver allocated and erased before the driver frees, because the driver reuses
 //!    addresses at once.
-//! 3. A drop never panics, and loses neither an error nor a resource. A failed free is reported. A free that the driver
-//!    does not permit now, inside a host function, is queued; until it is done the resource counts as live.
+//! 3. A drop never panics, and loses neither an error nor a resource. A failed free is reported. Inside a host function
+//!    the driver permits no free: the free is queued, and the resource counts as live until the queued free is done.
 //! 4. A context that is dropped stays open until its last resource is dropped, and is torn down then. `Context::close`
 //!    tears it down at once, and guards that outlive it own nothing.
 //! 5. Any thread. An operation makes its context current for its own duration and restores what was current before.
@@ -25,10 +27,10 @@
 //! 7. Nothing calls the driver once the process is exiting. The exit report is made from the registry.
 //! 8. The registry and snapshots are plain data. Names are resolved and text is written when a report is made.
 //! 9. The simulated GPU runs only on request, and says so. A leak is at least one line on stderr or in the log.
-//! 10. Only what is lost or forgotten is called a leak; what is cached, in use or still to be freed is not.
+//! 10. Only a lost or forgotten resource is a leak; one that is cached, in use or still to be freed is not.
 //!
-//! This folder must not know guards, scopes, the recovery steps that run when an
-//! allocation fails, or the exit handler: they are layers above it.
+//! This folder must not know guards, scopes, the recovery steps that run when an allocation fails, or the exit handler:
+//! they are layers above it.
 
 pub(crate) mod graph_scratch;
 pub(crate) mod host_call;

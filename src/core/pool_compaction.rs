@@ -1,15 +1,15 @@
-//! Compaction: pages are merged while the context is stopped and the device is idle.
+//! Compaction: merges pages while the context is paused and the device is idle.
 //!
-//! A block moves behind its address, so no work may touch it meanwhile: none that is in flight, and none that is enqueued
-//! before the move is complete. Every operation of this crate that enqueues work enters the gate, so the gate is
-//! [paused](cuguard_sync::Gate::pause). The compaction waits for the device twice: before the pause, for as long as the caller
-//! permits, and during the pause, only briefly, because a host function may be waiting at the gate while the device waits
-//! for that function. In that case the pause ends, and the compaction tries again.
+//! Compaction moves a block behind its address, so no work may touch the block meanwhile: neither work in flight, nor
+//! work that is enqueued before the move is complete. Every operation of this crate that enqueues work enters the gate,
+//! so compaction [pauses](cuguard_sync::Gate::pause) the gate. It waits for the device twice: before the pause, for as
+//! long as the caller permits, and during the pause, only briefly, because a host function may be waiting at the gate
+//! while the device waits for that function. In that case the pause ends, and the compaction tries again.
 //!
-//! The wait before the pause polls events in the streams that are known, outside of the gate: it has a limit, it ends
-//! when the context is closed, and no capture is in its way. Only the wait during the pause is one for the driver's
-//! context, which a capture of another thread would not survive. So every guard of that context is paused: none begins a
-//! capture.
+//! The wait before the pause polls events in the known streams, outside of the gate: it has a limit, and ends when the
+//! context is closed. It ends no capture: it fails while a guard captures, and skips streams that other code captures.
+//! Only the wait during the pause is a driver call that waits for the whole context, and such a call ends a capture of
+//! another thread. So compaction pauses every guard of that context, and none of them begins a capture.
 
 use std::fmt;
 use std::sync::{Arc, mpsc};

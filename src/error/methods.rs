@@ -1,4 +1,4 @@
-//! What a program asks an error, and conversions.
+//! Queries of errors, and conversions.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a device is known by: its UUID and its compute capability.
+//! The identity of a device: its UUID and its compute capability.
 
 use std::fmt;
 use std::str::FromStr;

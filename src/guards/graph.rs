@@ -1,7 +1,7 @@
 //! Graphs: work that is captured once and launched any number of times.
 //!
-//! `scope/capture.rs` captures them and `scope/graph.rs` launches them. Here are their owners, and the memory that a
-//! graph keeps borrowed.
+//! `scope/capture.rs` captures them and `scope/graph.rs` launches them. This file has their owners, and the memory that
+//! a graph keeps borrowed.
 
 use std::fmt;
 use std::sync::Arc;

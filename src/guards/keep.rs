@@ -2,7 +2,8 @@
 //!
 //! A stream-ordered buffer is freed on its stream, so it shares the stream's state; memory of a pool shares the pool's.
 //! If such a buffer leaks, its stream and its pool are still alive at teardown, although their guards were dropped. The
-//! registry records that, and the leak report lists them under the buffer: they are no leaks of their own.
+//! registry records that. The leak report lists the stream and the pool under the buffer, and does not count them as
+//! leaks of their own.
 
 use std::sync::Arc;
 

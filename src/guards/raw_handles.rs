@@ -1,7 +1,8 @@
 //! Streams, events and modules of other code: to take ownership of one (`from_raw`), to borrow one (`borrow_raw`), to
 //! release ownership (`into_raw`); and the default stream.
 //!
-//! What is owned is recorded, with the call site of `from_raw`; what is borrowed is not. Both keep the [`Context`] open.
+//! The registry records an owned handle, with the call site of `from_raw`, and no borrowed ones. Both keep the
+//! [`Context`] open.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Pools of cuguard: they release idle memory, and merge half-empty pages.
+//! Recovery steps for pools of cuguard: release their idle memory, and merge their half-empty pages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
-//! Frees that are pending on streams: how many, and to wait for them.
+//! Counts frees that are pending on streams, and waits for them.
 //!
 //! Memory that is freed on a stream becomes available to other allocations when two things have happened: the stream
 //! has executed the free, and *the host has synchronized* with the stream, with an event after the free, or with the
-//! context. To query the stream, to let time pass or to trim the pool is not enough. (The conformance suite tests
-//! that.) So a stream that is long idle may withhold any amount of memory, and recovery synchronizes with an event
-//! although a query says that it is complete.
+//! context. Querying the stream, letting time pass or trimming the pool is not enough. (The conformance suite tests
+//! that.) So a stream that is long idle may withhold any amount of memory, and recovery synchronizes with an event even
+//! after a query has returned that the event is complete.
 //!
-//! Memory that is freed in a pool of cuguard is released once its stream has passed the free: a query is enough.
+//! A pool of cuguard releases freed memory once the stream has passed the free, so here a query is enough.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

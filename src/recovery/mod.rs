@@ -1,5 +1,5 @@
-//! Out-of-memory recovery: the steps before an allocation fails, and the facts for the diagnosis. The same for driver
-//! calls that allocate an unknown number of bytes: a stream, an event, a module, a memory pool, a launch.
+//! Out-of-memory recovery: the steps before an allocation fails, and the facts for the diagnosis. The same steps run
+//! for driver calls that allocate an unknown number of bytes: a stream, an event, a module, a memory pool, a launch.
 //!
 //! ```text
 //!     an allocation ── fails ──► retry: deferred frees, compact, callbacks, wait, trim, other processes,
@@ -9,9 +9,9 @@
 //!                                gather ──► OutOfMemory (plain data, in `oom`)
 //! ```
 //!
-//! The steps run outside the gate of the context, because callbacks are the program's and may drop anything. Nothing
-//! here allocates device memory, but for `probe`. Teardown waits for running callbacks before it closes the gate. This
-//! folder must not know guards and scopes.
+//! The steps run outside the gate of the context, because callbacks are the program's code and may drop any guard. In
+//! this folder only `probe` allocates device memory. Teardown waits for running callbacks before it closes the gate.
+//! This folder must not know guards and scopes.
 
 mod compaction;
 mod frees;

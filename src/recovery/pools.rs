@@ -1,4 +1,4 @@
-//! The memory pools of a device: what they reserve and do not use, and to trim them.
+//! Trims the memory pools of a device, and reads how much they reserve without using it.
 
 use cuguard_driver::result::pool::{self, Attribute};
 use cuguard_driver::result::{device, graph};

@@ -1,4 +1,5 @@
-//! What a device has free: the figure of the driver, and the largest block that can be allocated now, found by trial.
+//! The free memory of a device: what the driver reports, and the largest block that can be allocated now, found by
+//! trial.
 
 use cuguard_driver::result::memory::{self, MemoryInfo};
 use cuguard_driver::sys::CUstream;

@@ -1,4 +1,4 @@
-//! What a capture has bound and allocated. It is a part of the [end of its scope](super::end).
+//! The memory that a capture has bound and allocated: a part of the [end of its scope](super::end).
 
 use std::ops::Range;
 use std::sync::Mutex;

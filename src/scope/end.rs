@@ -1,21 +1,23 @@
 //! The end of a scope: it returns only when the stream has finished the scope's work.
 //!
-//! [`Stream::scope`](crate::Stream::scope) is sound because of this, so it must not give up on a device that is still
+//! [`Stream::scope`](crate::Stream::scope) is sound only because its end never gives up on a device that is still
 //! working:
 //!
-//! - It synchronizes with the stream. If that fails, with the whole context; if that fails too, it queries the stream, and
-//!   waits for an event in it. Each of these shows that the work is done, whatever failed before.
-//! - If all of them fail repeatedly with errors that mean an unusable context, nothing is in flight: that is the state
-//!   after a fault on the device, or after other code destroyed the context; the driver has stopped all of its work.
+//! - It synchronizes with the stream. If that fails, it synchronizes with the whole context. If that fails too, it
+//!   queries the stream, and waits for an event in it. If one of these calls succeeds, the work is done, whatever
+//!   failed before.
+//! - If all of them fail repeatedly with errors that mean an unusable context, nothing is in flight. A context is in
+//!   this state after a fault on the device, or after other code destroyed the context; the driver has stopped all of
+//!   its work.
 //!   `CUDA_ERROR_UNKNOWN` is not among these errors.
-//! - As long as they fail with any other error, they are retried. After 20 seconds the process is aborted: the
-//!   device may still write, and it would write to memory that is used for other things.
-//! - If the context was closed within the scope, teardown has waited for the device. Where it could not (the context
-//!   cannot be made current, and other code keeps it alive), the process is aborted too.
-//! - In a forked child nothing is in flight: it has a copy of the memory.
-//! - Scratch memory is freed on the stream before the wait; in a scope over several streams after the wait for all of them, as one may use
-//!   what another has. Host functions are dropped after the wait: see
-//!   `core/host_call.rs`.
+//! - As long as they fail with any other error, it retries them. After 20 seconds without a sign that the device works, it
+//!   aborts the process: the device may still write, and it would write to memory that is used for other things.
+//! - If the context was closed within the scope, teardown has waited for the device. If teardown could not wait (the
+//!   context cannot be made current, and other code keeps it alive), the process is aborted too.
+//! - In a forked child nothing is in flight: the child has a copy of the memory.
+//! - A scope on one stream frees its scratch memory on the stream before the wait. A scope over several streams frees
+//!   it after the wait for all of them, because work on one stream may use the scratch memory of another. Host
+//!   functions are dropped after the wait: see `core/host_call.rs`.
 //! - If the process is exiting, the driver must not be called, so it is unknown whether the work is done. The thread
 //!   blocks here: the exit, on another thread, ends it. If that takes half a minute because the exit waits for this
 //!   thread, the process is aborted. (It is always another thread: this one enqueued its work before the exit began,

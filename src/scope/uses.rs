@@ -1,8 +1,9 @@
-//! The order of work on several streams that uses the same memory.
+//! Orders work on several streams that uses the same memory.
 //!
-//! In a scope over several streams, each binding records which streams use it. An event is recorded after each operation. Before
-//! an operation that conflicts with earlier ones on other streams, its stream waits for the events of those operations. So the
-//! work on each binding has the same effect as on one stream, and work that does not conflict overlaps.
+//! In a scope over several streams, each binding records which streams use it. The scope records an event after each
+//! operation. Before an operation that conflicts with earlier ones on other streams, its stream waits for the events of
+//! those operations. So the work on each binding has the same effect as on one stream, and work that does not conflict
+//! overlaps.
 
 use std::sync::{Arc, Mutex};
 

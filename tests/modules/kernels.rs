@@ -195,14 +195,13 @@ fn a_scope_ends_when_its_kernel_breaks_the_context() {
         let write_to = module.function("write_to").unwrap();
         let buffer = DeviceBuffer::from_slice(&context, &[7_u8; 1000]).unwrap();
         let mut target = PinnedBuffer::<u8>::zeroed(&context, 1000).unwrap();
-        let begin = std::time::Instant::now();
         let result = stream.scope(|s| {
             // SAFETY: it is not, on purpose: nobody owns the address. What it breaks is told.
             unsafe { s.launch(&write_to, (1, 1), &[&16_u64])? };
             s.download(&mut s.bind_host_mut(&mut target), &s.bind(&buffer)?)
         });
         assert_eq!(result.unwrap_err().code(), Some(CUresult::ILLEGAL_ADDRESS));
-        assert!(begin.elapsed().as_secs() < 5, "{:?}", begin.elapsed());
+        // A scope that retried its wait would abort this process after a while.
         // The driver refuses whatever is given back to it. None of it panics.
         drop((buffer, target, module, stream));
         assert!(!context.snapshot().failed_frees.is_empty());

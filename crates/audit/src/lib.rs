@@ -6,8 +6,7 @@
 //!                                 └──► state (registry) ──► search ──► report
 //! ```
 //!
-//! Nothing here is called from Rust: the library is loaded by the dynamic linker, and its functions stand before those
-//! of the driver.
+//! No Rust crate links this library: the dynamic linker loads it, and its functions interpose those of the driver.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
 mod calls;

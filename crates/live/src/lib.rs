@@ -1,4 +1,5 @@
-//! Reports of running processes: a thread that serves a Unix socket, a signal that requests a report, and the client of both.
+//! Reports of running processes: a thread that serves a Unix socket, a signal that requests a report, and the client of
+//! both.
 //!
 //! ```text
 //!   cuguard dump, watch ── client ──► PID.sock ──► server thread ──► Source: report, figures
@@ -7,15 +8,16 @@
 //! ```
 //!
 //! - `folder` is where sockets are: a folder of mode 0700 that belongs to the user, checked on both sides.
-//! - `server` is the thread. It blocks all signals, and a process ends without it. `clients` has its connections: several at once,
-//!   non-blocking.
+//! - `server` is the thread. It blocks all signals, and does not keep the process from ending. `clients` has its
+//!   connections: several at once, non-blocking.
 //! - `signal` installs the handler, unless the program handles the signal itself.
-//! - `signal_name` is what reports call signals.
-//! - `client` finds the socket of a process, or of all processes of the user, and sends one request. Both sides check the
-//!   other's credentials (`SO_PEERCRED`).
-//! - `protocol` is what they say to each other: one line to the server, a status line and the body back.
+//! - `signal_name` displays signals by name.
+//! - `client` finds the socket of a process, or of all processes of the user, and sends one request. Both sides check
+//!   the other's credentials (`SO_PEERCRED`).
+//! - `protocol` is the format of messages: one line to the server, a status line and the body back.
 //!
-//! A process may have several servers: the audit library has one, and so has the crate in the program. The client asks all.
+//! A process may have several servers: the audit library has one, and so has the crate in the program. The client asks
+//! all of them.
 //!
 //! ```
 //! use cuguard_live::{Format, Options, Request, Source, ask, start};

@@ -1,5 +1,5 @@
-//! A device memory pool over virtual memory, for `cuguard`: blocks are stitched out of pages in any order, and half-empty
-//! pages are merged behind their addresses.
+//! A device memory pool over virtual memory, for `cuguard`: blocks are stitched out of pages in any order, and
+//! half-empty pages are merged behind their addresses.
 //!
 //! The driver is a trait, [`Driver`]: this crate knows no CUDA types and contains no unsafe code.
 //!
@@ -15,14 +15,14 @@
 //! ```
 //!
 //! - A **frame** is a physical handle of 2 MiB and a mask of its granules of 16 KiB that are in use.
-//! - A **window** is a page of addresses that is mapped onto a frame. Several windows are mapped onto one frame where their masks
-//!   are disjoint. An offset in a window is the same offset in its frame, so a window can be moved to any frame in which
-//!   its granules are free, and no address changes. That is merging: [`Central::compact`].
-//! - A **range** is a block of 256 KiB or more: its own run of pages, and one window for what does not fill a page. That is
-//!   the last page, used at its front (a tail), or the first, used at its end (a head), so that one of each share a frame. A
-//!   block below 2 MiB is one window, and its granules are anywhere in it.
-//! - A **slot** is a block below 256 KiB. The slots of a frame are dealt at random to eight windows, so that each window has
-//!   few blocks and fits other frames when some of them are freed.
+//! - A **window** is a page of addresses that is mapped onto a frame. Several windows share one frame if their masks
+//!   are disjoint. An offset in a window is the same offset in its frame, so a window can be moved to any frame in
+//!   which its granules are free, and no address changes. Merging is made of such moves: [`Central::compact`].
+//! - A **range** is a block of 256 KiB or more: its own run of pages, and one window for the part that does not fill a
+//!   page. This window is the last page, used at its front (a tail), or the first, used at its end (a head), so that
+//!   one of each can share a frame. A block below 2 MiB is one window, and its granules are anywhere in it.
+//! - A **slot** is a block below 256 KiB. The slots of a frame are dealt at random to eight windows, so that each
+//!   window has few blocks and fits other frames when some of them are freed.
 //!
 //! # Where memory goes
 //!

@@ -17,7 +17,7 @@
 //! and a name), function names (a stack trace is addresses, which reports resolve), `LEAK_REPORT`, or how
 //! anything is printed.
 //!
-//! While a recording is on, each insert and each remove is an event of it ([`start_recording`]).
+//! While a recording is on, each insert and each remove adds an event to it ([`start_recording`]).
 //!
 //! Interned call sites and names of threads belong to the process and are never freed: they are small, and there
 //! are as many as the program has call sites that allocate.

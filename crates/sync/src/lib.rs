@@ -1,8 +1,8 @@
-//! What the hot paths of `cuguard` share: process flags, an asymmetric barrier, a gate, a biased lock,
-//! per-thread values, a clock, the libraries' own threads.
+//! Primitives for the hot paths of `cuguard`: process flags, an asymmetric barrier, a gate, a biased lock, per-thread
+//! values, a clock, the libraries' own threads.
 //!
-//! The lowest layer: the `unsafe` code that the barrier, the biased lock and the clock need is here, so that the registry
-//! and the pool need none. It must not know CUDA, guards, records or reports.
+//! The lowest layer: the `unsafe` code that the barrier, the biased lock and the clock need is here, so that the
+//! registry and the pool need none. It must not know CUDA, guards, records or reports.
 
 #![cfg_attr(
     cuguard_loom,

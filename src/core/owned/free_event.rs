@@ -1,7 +1,7 @@
-//! Events that are recorded in the streams of a context, to wait for them without a call that blocks.
+//! Events in the streams of a context, for waits without a blocking call.
 //!
-//! A wait for the whole context has no limit in the driver, and ends a capture of another thread. To query events does
-//! neither.
+//! A driver call that waits for the whole context has no time limit, and ends a capture of another thread. Querying
+//! events has neither drawback.
 
 use std::sync::Arc;
 

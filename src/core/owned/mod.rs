@@ -1,5 +1,5 @@
-//! Who owns what: [`ownership`] has the types that keep each other alive, and the other files their functions. One owner for each resource
-//! records it, erases the record and frees it.
+//! Ownership: [`ownership`] has the types that keep each other alive, and the other files have their functions. Each
+//! resource has one owner, which records the resource, erases the record and frees the resource.
 //!
 //! It must not know how a context is torn down.
 

@@ -1,4 +1,4 @@
-//! Who keeps what alive: the types that refer to each other. Their functions are in the files named after them.
+//! The types that refer to each other and so keep each other alive. Their functions are in the files named after them.
 //!
 //! ```text
 //!     OwnedResource ─► Owner ─┬─► OpenContext ─► ContextState

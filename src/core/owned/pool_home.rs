@@ -1,4 +1,4 @@
-//! What a block of a pool keeps alive, and where it is freed: its pool and its stream.
+//! A `Home` keeps the pool and the stream of pool blocks alive, and frees these blocks.
 //!
 //! ```text
 //!     Stream guard ─► StreamState ─► Homes ──┐
@@ -7,9 +7,10 @@
 //!            └─► Spares ─────────────────────┘     └───► Spares, ThreadCache
 //! ```
 //!
-//! There is one for each thread, pool and stream. A block has one reference to it, and no two threads that allocate change
-//! the same counter. The list of a stream keeps them between one block and the next, and so do the [`Spares`]; both are
-//! emptied when the guard of the stream or of the pool is dropped, so that neither outlives its last block.
+//! Each thread has one `Home` for each pool and stream. A block has one reference to its `Home`, so two threads that
+//! allocate never change the same counter. The list of a stream keeps each `Home` between one block and the next, and
+//! so do the [`Spares`]. Dropping the guard of the stream or of the pool empties both, so that neither the stream nor
+//! the pool outlives its last block.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;

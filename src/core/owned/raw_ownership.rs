@@ -1,4 +1,4 @@
-//! Ownership that comes from the program, or goes to it: `from_raw` and `into_raw`.
+//! `from_raw` takes ownership of a resource from the program; `into_raw` releases ownership to the program.
 
 use std::mem::ManuallyDrop;
 use std::sync::Arc;

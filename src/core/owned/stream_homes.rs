@@ -1,4 +1,4 @@
-//! The homes of a stream: what its blocks of pools keep alive, between one block and the next.
+//! The list of a stream's homes, which keeps each home alive between one pool block and the next.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -1,7 +1,7 @@
 //! The stream on which a compaction copies.
 //!
-//! A stream of its own, if one can be created: work on the default stream waits for that of blocking streams, such as a host
-//! function, which perhaps waits until the compaction is over.
+//! Compaction copies on a stream of its own, if it can create one. On the default stream, a copy would wait for
+//! blocking streams, for example for a host function that itself waits until the compaction is over.
 
 use std::sync::Mutex;
 

@@ -1,6 +1,6 @@
 //! Releases idle memory of pools to the device as time passes, on one thread for the process.
 //!
-//! The thread starts with the first pool that has a decay time, and ends when there is none. It only holds weak
+//! The thread starts with the first pool that has a decay time, and ends when no such pool is left. It holds only weak
 //! references, and enters a context as any other operation does.
 
 use std::sync::{Arc, Mutex, Weak};

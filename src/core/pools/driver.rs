@@ -1,7 +1,7 @@
 //! The driver's functions that a pool calls.
 //!
-//! The caller is inside the gate of the context, or is teardown. Each function makes the context current where it is not:
-//! a block that is in a cache is allocated and freed without any of these.
+//! The caller is inside the gate of the context, or is teardown. Each function makes the context current if it is not.
+//! Allocating and freeing a cached block calls none of these functions.
 
 use std::sync::{Arc, Weak};
 

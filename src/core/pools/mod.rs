@@ -1,5 +1,5 @@
-//! The pools of cuguard: what they call in the driver, how idle memory is released, the list of a context. (The driver's own pools are
-//! in [`driver_pool`](super::owned::driver_pool).)
+//! The pools of cuguard: the driver functions that they call, the release of idle memory, and the pools of each
+//! context. (The driver's own pools are in [`driver_pool`](super::owned::driver_pool).)
 //!
 //! They must not know who owns a block.
 

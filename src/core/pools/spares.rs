@@ -1,4 +1,4 @@
-//! Spare references to a home, which the next blocks reuse, so that its reference count does not change.
+//! Spare references to a home, which the next blocks reuse without changing its reference count.
 //!
 //! ```text
 //!     allocate ◄── take ── Spares ◄── put ── free      on the home's thread
@@ -6,12 +6,12 @@
 //!                            └──► end: dropped         on any thread
 //! ```
 //!
-//! A reference count that each block changes costs two atomic read-modify-writes, a third of what an allocation and its free
-//! take. Here the count stays as it is, and the reference itself moves from block to block. The thread of the home is the
-//! owner of a [`Biased`] lock, which it enters without such an instruction.
+//! Changing the reference count for each block would cost two atomic read-modify-writes, a third of the time of an
+//! allocation and its free. Here the count stays as it is, and the reference itself moves from block to block. The
+//! thread of the home owns the [`Biased`] lock, and enters it without an atomic read-modify-write.
 //!
-//! A spare keeps the pool and the stream alive, as a block does. So the spares end with the guard of the pool, with that of
-//! the stream, and with the thread: see [`pool_home`](crate::core::owned::pool_home).
+//! A spare keeps the pool and the stream alive, as a block does. So the spares are dropped with the guard of the pool,
+//! with the guard of the stream, and with the thread: see [`pool_home`](crate::core::owned::pool_home).
 
 use std::fmt;
 use std::sync::Arc;

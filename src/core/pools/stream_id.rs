@@ -1,4 +1,4 @@
-//! What a pool knows of a stream.
+//! How a pool identifies a stream: by a number that is never reused, and by its handle.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

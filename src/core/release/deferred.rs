@@ -1,9 +1,9 @@
-//! Frees and teardowns that are not possible now.
+//! Deferred frees and teardowns.
 //!
 //! Inside a stream's host function every driver call fails with `CUDA_ERROR_NOT_PERMITTED`, frees included. A guard
-//! that is dropped there is queued, and freed when an operation that may wait for the device begins outside of a host
-//! function, in any context. (Other operations must not wait, and a free or a teardown may.) Until then the resource
-//! is live and keeps its context open.
+//! that is dropped there is queued. The next operation that may wait for the device and begins outside of a host
+//! function, in any context, runs the queue. (Other operations must not wait, and a free or a teardown may wait.) Until
+//! then the resource is live and keeps its context open.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -1,4 +1,5 @@
-//! Every raw free: only an [`OwnedResource`](super::OwnedResource), teardown, and what never had a guard call this.
+//! Every raw free. The callers are [`OwnedResource`](super::OwnedResource), teardown, and code whose resources never
+//! had a guard.
 
 use cuguard_driver::result::{CallError, Result, event, graph, link, memory, module, pool, stream};
 use cuguard_driver::sys::{

@@ -1,4 +1,5 @@
-//! How the driver releases what was created: raw frees, frees that are not possible now, what keeps a context open, accesses of peers.
+//! Releases resources through the driver: raw frees, deferred frees, the count that keeps a context open, and peer
+//! accesses.
 //!
 //! It must not know who owns a resource.
 

@@ -1,4 +1,4 @@
-//! What keeps a context open.
+//! Keeps a context open while its `Context` or any of its guards exists.
 //!
 //! ```text
 //!     Context ─┐
@@ -6,8 +6,8 @@
 //!     guard ───┘   (counted)      (state)
 //! ```
 //!
-//! The `Context` and every guard share one [`OpenContext`]. When the last of them is dropped, on any thread, the context
-//! is torn down: the order in which a program drops a context and its resources does not matter (invariant 4).
+//! The `Context` and every guard share one [`OpenContext`]. When the last of them is dropped, on any thread, the
+//! context is torn down: the order in which a program drops a context and its resources does not matter (invariant 4).
 //! [`Context::close`](crate::Context::close) tears the context down at once, and the remaining guards turn inert.
 
 use std::fmt;

@@ -1,11 +1,11 @@
 //! The page-locked host memory of the process, by address.
 //!
-//! The host reaches such memory as a slice, without its guard, so work of any context may use it. When the context that
-//! registered it is closed, the driver unregisters it, and waits for the work of that context only: a copy of another
-//! context that is in flight then fails with `CUDA_ERROR_LAUNCH_FAILED`, and a launch of a graph that contains such a copy
-//! ends in a segmentation fault (both measured). So an operation with host memory looks up here which context registered
-//! it. If that is another context, the operation runs inside the gate of that context too, and work in flight is
-//! [on its list](crate::core::teardown::peer_streams) until it is done.
+//! The host reaches such memory as a slice, without its guard, so work of any context may use the memory. When the
+//! context that registered it is closed, the driver unregisters the memory, and waits for the work of that context
+//! only: a copy of another context that is in flight then fails with `CUDA_ERROR_LAUNCH_FAILED`, and a launch of a
+//! graph that contains such a copy ends in a segmentation fault (both measured). So an operation with host memory looks
+//! up here which context registered the memory. If another context did, the operation runs inside the gate of that
+//! context too, and work in flight is [on its list](crate::core::teardown::peer_streams) until the work is done.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;

@@ -1,10 +1,10 @@
-//! Which contexts may access the memory of which others.
+//! The table of peer accesses: which contexts may access the memory of which others.
 //!
-//! The driver has one switch for each pair of its contexts. Several guards may stand for one pair, of one `Context` or of
-//! several that share a primary context, and other code may have set the switch too. So there is one table for the
-//! process: the first guard of a pair enables the access and the last one disables it, unless other code enabled it.
+//! The driver has one switch for each pair of its contexts. Several guards may share a pair: guards of one `Context`,
+//! or of several that share a primary context. Other code may have set the switch too. So the process has one table:
+//! the first guard of a pair enables the access and the last one disables it, unless other code enabled it.
 //!
-//! A guard's record has the number of its entry here for an address.
+//! The record of such a guard has the number of its entry in this table as its address.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, Weak};

@@ -1,9 +1,10 @@
 //! The program's callbacks that free memory when an allocation fails.
 //!
-//! One thread at a time calls them. A callback may make other threads allocate, and wait for them. If those threads called
-//! the callback again, this would never end, and which threads these are is not known. So a thread that needs the callbacks
-//! while another thread calls them waits, and retries its allocation after each call: the call may have freed enough for both.
-//! It does not wait forever, as a callback may wait for this thread: after a while it goes on without callbacks.
+//! One thread at a time calls them. A callback may make other threads allocate, and wait for them. If those threads
+//! called the callback again, the recursion would never end, and nothing identifies these threads. So a thread
+//! that needs the callbacks while another thread calls them waits, and retries its allocation after each call: the call
+//! may have freed enough for both. After a while the waiting thread goes on without callbacks, because a callback may
+//! be waiting for that thread.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

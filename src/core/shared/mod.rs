@@ -1,5 +1,5 @@
-//! What everything in `core` takes by reference: the state of a context with its gate, registry and errors, the limits and lists in it,
-//! and the list of all contexts.
+//! The state that everything in `core` takes by reference: the state of a context with its gate, registry, errors,
+//! limits and lists, and the list of all contexts.
 //!
 //! It must not know resources, who owns them, or how they are freed.
 

@@ -1,8 +1,8 @@
 //! Registered host memory of a context that is closed.
 //!
-//! Such memory may be freed once the driver no longer uses it: teardown has unregistered it, or has destroyed the
-//! driver's context. Memory that is dropped while a teardown runs is freed by that teardown: its owner may be a host
-//! function that the teardown waits for, and must not wait.
+//! Such memory may be freed once the driver no longer uses it: once teardown has unregistered it, or has destroyed the
+//! driver's context. If an owner drops the memory while a teardown runs, that teardown frees it: the owner may be a
+//! host function that the teardown waits for, and so the owner must not wait.
 
 use std::alloc::{Layout, dealloc};
 use std::collections::HashSet;

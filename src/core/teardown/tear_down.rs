@@ -1,7 +1,8 @@
 //! Teardown of a context: wait for the device, take a snapshot, free what is left, release the context, report.
 //!
-//! The snapshot is taken before anything is freed and reported after, because the driver may refuse a free, and that
-//! belongs in the report too (invariant 3). If the process exits in between, the exit handler reports it.
+//! Teardown takes the snapshot before it frees anything, and reports it after: the driver may refuse a free, and the
+//! report includes failed frees too (invariant 3). If the process exits in between, the exit handler reports the
+//! snapshot.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;

@@ -1,4 +1,4 @@
-//! Functions as those of `cust`.
+//! `Deref` to `cust`'s `Function`.
 
 use std::mem;
 use std::ops::Deref;

@@ -1,4 +1,4 @@
-//! What is known of a kernel: its name, and limits that are read once, so that a launch queries nothing.
+//! The name and the limits of a kernel. The limits are read once, so that a launch queries nothing.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,6 +1,6 @@
 //! Copies and fills of device memory: the one implementation for buffers, boxes and views.
 //!
-//! What an access must be ordered after depends on the memory:
+//! The kind of memory determines which work an access must be ordered after:
 //!
 //! - Synchronous memory: nothing is pending on it but work on the default stream. (Scopes wait for their work.)
 //! - Stream-ordered memory: work on its home stream; work on the default stream too, once `cust` saw it.

@@ -1,8 +1,8 @@
 //! The most host memory that this process can have: the physical memory or the cgroup limit (swap is not counted).
 //!
-//! Linux overcommits memory and kills processes when it runs out. So the size of memory that is about to be locked or
-//! written in full is compared with this limit first. How much is free now is not considered: the kernel drops caches,
-//! and other processes free memory.
+//! Linux overcommits memory and kills processes when it runs out. So a guard that is about to lock memory, or to write
+//! it in full, compares the size with this limit first. The limit ignores how much memory is free now, because the
+//! kernel drops caches, and other processes free memory.
 
 use std::path::Path;
 use std::sync::OnceLock;

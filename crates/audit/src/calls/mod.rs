@@ -1,14 +1,15 @@
 //! The recorded functions, one file for each family.
 //!
-//! Each calls the driver's function and returns its result unchanged. What was allocated is recorded after the driver
-//! succeeded; what is freed is forgotten before the driver is called, because the driver may return the address to another
-//! thread at that moment, and recorded again if it fails.
+//! Each calls the driver's function and returns its result unchanged. An allocation is recorded after the driver has
+//! succeeded. A free erases the record before it calls the driver, because the driver may return the address to another
+//! thread at that moment; if the free fails, the record is inserted again.
 //!
-//! A driver may call its own exported functions: calls inside a call are not recorded.
+//! A driver may call its own exported functions: such nested calls are not recorded.
 //!
-//! The driver's functions are `C-unwind`: a thread may be cancelled while it waits for the device in one, which unwinds its stack.
+//! The driver's functions are `C-unwind`: cancelling a thread that waits for the device in such a function unwinds the
+//! thread's stack.
 //!
-//! Must not know how a program got here.
+//! Must not know how a program reached these functions.
 
 #![cfg_attr(
     test,

@@ -1,7 +1,7 @@
 //! The audit library's own memory, and that of the driver, in one reserved address range.
 //!
-//! The search for device addresses must leave out what the driver itself keeps and what this library records: both
-//! hold every address. So both allocate from one arena, and the search skips one range. The exported `malloc` family
+//! The search for device addresses must leave out the memory of the driver and of this library, because both hold every
+//! address. So both allocate from one arena, and the search skips one range. The exported `malloc` family
 //! compares the return address with the driver's libraries and serves their calls from the arena; all other calls
 //! jump on to the next `malloc` (glibc's, jemalloc's, …) as if this library were not there. `free` compares the
 //! pointer with the range, so memory may be freed and reallocated by whichever side.

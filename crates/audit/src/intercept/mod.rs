@@ -1,4 +1,4 @@
-//! The ways to the driver, and the wrappers at the end of each.
+//! How calls reach the driver, and the wrappers that intercept them.
 //!
 //! ```text
 //!     direct linking        ──► exports ─────────────────────┐

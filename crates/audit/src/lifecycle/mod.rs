@@ -1,4 +1,5 @@
-//! The life of the process: the library is loaded, the driver is used, the process forks, it ends. One report, however it ends.
+//! The life of the process: the library is loaded, the driver is used, the process forks, it ends. One report, however
+//! it ends.
 //!
 //! ```text
 //!   exit, return from main ── atexit ──┐
@@ -9,18 +10,18 @@
 //!   SIGTERM … ── handler ── request_death ──► the reporting thread, which ends the process; a timer does where it hangs
 //! ```
 //!
-//! - [`exiting`] is the beginning of the exit, when the search is made.
-//! - [`constructor`] is the library's constructor. Its exit handler is registered before the loader's, so it runs after the
-//!   destructors of all libraries.
+//! - [`exiting`] handles the beginning of the exit, when the search runs.
+//! - [`constructor`] is the library's constructor. Its exit handler is registered before the loader's, so it runs after
+//!   the destructors of all libraries.
 //! - [`reporter`] owns the thread that makes the report: a signal handler must not allocate or lock, and a report that
 //!   hangs must not keep the process from ending.
-//! - [`signals`] handles signals whose disposition is the default, and hides that from the program; [`deadline`] ends the
-//!   process where the report after a signal takes too long.
+//! - [`signals`] handles signals whose disposition is the default, and hides its handlers from the program;
+//!   [`deadline`] ends the process where the report after a signal takes too long.
 //! - [`functions`] exports `_exit` and the exec functions, [`forked`] is the child after `fork`.
 //! - [`live`] reports the process while it runs.
 //!
-//! A process that never calls a recorded function of the driver writes nothing. Nothing here calls the driver, and nothing
-//! here knows what a report says.
+//! A process that never calls a recorded function of the driver writes nothing. Nothing here calls the driver, and
+//! nothing here knows what a report says.
 
 #![cfg_attr(
     test,

@@ -4,7 +4,7 @@
 //! - [`run_folder`] has the record that `cuguard run` sums up.
 //! - [`recording`] begins and ends the recording of the process.
 //!
-//! Nothing here knows when a report is made: that is for [`lifecycle`](crate::lifecycle).
+//! Nothing here knows when a report is made: [`lifecycle`](crate::lifecycle) decides that.
 
 #![cfg_attr(
     test,

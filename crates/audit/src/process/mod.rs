@@ -1,9 +1,11 @@
-//! The process that the library is in: what it had when it started, whether it uses the driver, the settings of its reports.
+//! The process that loaded the library: its state at the start, whether it uses the driver, and the settings of its
+//! reports.
 //!
-//! - [`facts`] is what it had when it started, and whose memory this is: a child of `fork` or `vfork` is another process.
-//! - [`driver_use`] says whether it uses the driver, also in a child that no handler of `fork` has run in.
-//! - [`settings`] are those of the report, [`sticky`] is the error after which the driver fails every call, and [`Reason`] is why a
-//!   report is made.
+//! - [`facts`] has the state of the process at its start, and the process that owns this memory: a child of `fork`
+//!   or `vfork` is another process.
+//! - [`driver_use`] returns whether the process uses the driver, also in a child in which no `fork` handler has run.
+//! - [`settings`] has the settings of the report, [`sticky`] the error after which the driver fails every call, and
+//!   [`Reason`] why a report is made.
 //!
 //! Plain facts: this must not know how a report is made or written, nor how the process ends.
 

@@ -1,16 +1,19 @@
 //! The frames of a Python interpreter in this process, for stack traces.
 //!
-//! - `api` has the functions of CPython, 3.9 and later, which are found in the process; `table` has the frames as numbers.
+//! - `api` has the functions of CPython, 3.9 and later, which are found in the process; `table` has the frames as
+//!   numbers.
 //!
-//! The public functions are called only on a thread that has the interpreter's lock. Where an extension has released it
-//! around the call of the driver, as `ctypes.CDLL`, PyTorch and CuPy do, `unlocked` or `memory` reads the frames: to wait for the lock
-//! could deadlock, because the extension may hold a lock of its own that the thread with the interpreter's lock waits for.
+//! The public functions are called only on a thread that has the interpreter's lock. Extensions such as `ctypes.CDLL`,
+//! PyTorch and CuPy release this lock around the call of the driver. Then `unlocked` or `memory` reads the frames:
+//! waiting for the lock could deadlock, because the extension may hold a lock of its own that the thread with the
+//! interpreter's lock waits for.
 //!
 //! `at_exit` notices the beginning of the interpreter's exit.
 //!
 //! Reading raises no exception, runs no code of the program and keeps no frame alive: a frame would keep the program's
-//! tensors. The first code objects of frames that were recorded are never freed, so that their addresses stand for them. Further
-//! ones are known by file, function and line: a program that compiles code all the time does not grow.
+//! tensors. The first code objects of recorded frames are never freed, so their addresses identify them. Later code
+//! objects are identified by file, function and line, so that memory does not grow in a program that compiles code all
+//! the time.
 
 mod api;
 mod at_exit;

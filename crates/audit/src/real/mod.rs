@@ -1,8 +1,8 @@
 //! The driver's own functions, behind the wrappers.
 //!
-//! The driver is found among the loaded libraries, by their dynamic symbol tables: no lookup here changes the state of
-//! `dlerror`, takes the dynamic linker's lock for loading, or finds the wrappers of this library. Nothing is loaded: a
-//! program gets a wrapper only where it has the driver.
+//! This module finds the driver among the loaded libraries, by their dynamic symbol tables: no lookup here changes the
+//! state of `dlerror`, takes the dynamic linker's lock for loading, or finds the wrappers of this library. It loads
+//! nothing: a program gets a wrapper only where it has the driver.
 //!
 //! Must not know what is recorded.
 

@@ -1,19 +1,19 @@
-//! Which addresses the program still holds: a search of its writable memory, stacks and registers.
+//! Searches the program's writable memory, stacks and registers for the addresses that the program still holds.
 //!
 //! ```text
 //!   targets ─► stop the threads ─► mappings, cut and labelled ─► scan in parallel ─► run on ─► name the places
 //! ```
 //!
-//! Conservative, as a garbage collector's: each aligned word that has the value of an address, also one inside the block,
-//! counts, unless it is in a block of the heap that nothing leads to. Left out: what the driver and this library hold, freed
-//! memory of glibc's heaps and the state of its arenas, dead parts of stacks, memory of devices. Blocks of managed memory
-//! are searched after the rest, those that were found.
+//! The search is conservative, like that of a garbage collector: each aligned word that has the value of an address
+//! counts, also of an address inside the block, unless the word is in a heap block that nothing leads to. The search
+//! leaves out memory of the driver and of this library, freed memory of glibc's heaps and the state of its arenas, dead
+//! parts of stacks, and device memory. It scans managed memory last, and only the blocks that it has found.
 //!
 //! | file | |
 //! |---|---|
 //! | `targets` | the addresses, arranged for fast comparison |
 //! | `maps`, `modules`, `stacks` | mappings, libraries, stacks and thread-local storage |
-//! | `layout` | what is searched |
+//! | `layout`, `survey`, `variables` | what is searched; the variables of an ELF file |
 //! | `glibc`, `malloc_state`, `python` | freed chunks; pointers of `malloc` itself; integers of CPython |
 //! | `memory`, `read`, `scan`, `workers` | reading without faults, comparing, threads of the search |
 //! | `managed` | managed memory: what is found is searched in turn |

@@ -1,8 +1,8 @@
-//! What is alive in this process: one registry for all contexts, and what decides when a record ends.
+//! The live resources of this process: one registry for all contexts, and the state that decides when a record ends.
 //!
-//! - [`insert`], [`take`] and [`put_back`] are the records. A free does not say in which context, nor by which function,
-//!   something was allocated: [`take`] is given all kinds that a function can free.
-//! - `contexts` numbers the contexts: what is alive in one when it is destroyed ends with it.
+//! - [`insert`], [`take`] and [`put_back`] change the records. A free names neither the context nor the function of the
+//!   allocation, so [`take`] gets all kinds that the function can free.
+//! - `contexts` numbers the contexts: when a context is destroyed, the records of its resources end too.
 //! - `counted` has resources that are opened several times and closed as often.
 //! - `mappings` has virtual memory: physical memory is alive while it has a handle or is mapped.
 //! - `graphs` has the memory that graphs allocate.

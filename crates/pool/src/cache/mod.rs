@@ -8,14 +8,14 @@
 //!                                       Backend: the pool behind its lock
 //! ```
 //!
-//! A block has no home thread: it goes into the cache of the thread that frees it. A cache belongs to one stream, so its blocks
-//! are in the order of that stream and can be reused at once. Each cache is a [`Biased`](cuguard_sync::Biased) lock: its
-//! thread enters without an atomic read-modify-write, and other threads empty it (to trim, to compact, when memory is short,
-//! when the stream or the pool ends) with a `membarrier`.
+//! A block has no home thread: it goes into the cache of the thread that frees it. A cache belongs to one stream, so
+//! its blocks are in the order of that stream and can be reused at once. Each cache is a
+//! [`Biased`](cuguard_sync::Biased) lock: its thread enters without an atomic read-modify-write, and other threads
+//! empty it (to trim, to compact, when memory is short, when the stream or the pool ends) with a `membarrier`.
 //!
 //! This folder must not know of frames, windows, ranges or the driver.
 //!
-//! In a forked child the blocks are of no use, and threads that do not exist there may hold locks: nothing is flushed.
+//! A forked child flushes nothing: its blocks are of no use, and threads that do not exist there may hold locks.
 //!
 //! No thread holds a cache while it calls the backend to allocate, nor a lock of the backend while it takes a cache.
 

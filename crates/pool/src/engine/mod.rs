@@ -1,6 +1,6 @@
-//! What a pool does, each part a file: `impl` blocks of [`State`](crate::state::State).
+//! The operations of a pool, one part a file: `impl` blocks of [`State`](crate::state::State).
 //!
-//! It must not know threads and locks: those are in front of it, in [`Central`](crate::Central).
+//! It must not know threads and locks: [`Central`](crate::Central), in front of it, has those.
 
 mod acquire;
 mod attach;

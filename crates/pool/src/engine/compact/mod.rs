@@ -1,7 +1,7 @@
-//! Merging: the windows of half-empty frames are mapped onto other frames, whose use is disjoint.
+//! Merging: maps the windows of half-empty frames onto other frames, whose granules in use are disjoint from theirs.
 //!
-//! [`plan`] is bin packing, without the driver; the rest is here. Windows are copied to other frames and mapped there. A frame is emptied whole or not at all,
-//! because only a whole frame can be released.
+//! [`plan`] is bin packing, without the driver. This file copies windows to other frames and maps them there. It
+//! empties a frame whole or not at all, because only a whole frame can be released.
 
 mod plan;
 #[cfg(test)]
