@@ -77,7 +77,7 @@ impl Running {
     }
 }
 
-const UNKNOWN: &str = "error unknown request; accepted: dump, stats, report, trim\n";
+const UNKNOWN: &str = "error unknown request; accepted: dump, stats, report, peak, trim\n";
 
 /// 100,000 requests, most of them malformed: all are answered, and nothing is left of them.
 #[test]

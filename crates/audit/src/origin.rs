@@ -159,8 +159,8 @@ fn is_own(frame: usize) -> bool {
 
 /// Names the calling thread in the report, as the program named it.
 fn name_caller() {
-    // SAFETY: both have no conditions.
-    let is_main = unsafe { libc::gettid() == libc::getpid() };
+    // SAFETY: has no conditions.
+    let is_main = cuguard_sync::own_thread::id() == unsafe { libc::getpid() };
     if is_main {
         return name_thread("main");
     }

@@ -142,7 +142,7 @@ impl Client {
                 self.until = self.progress + REPLY;
                 Next::Stays
             }
-            None => self.refuse("unknown request; accepted: dump, stats, report, trim"),
+            None => self.refuse("unknown request; accepted: dump, stats, report, peak, trim"),
         }
     }
 

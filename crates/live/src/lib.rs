@@ -77,6 +77,11 @@ pub trait Source: Sync {
     /// Writes a report of this moment where the settings say.
     fn write_report(&self);
 
+    /// The most bytes of device memory that were alive since the last call, or since the start; `None` where that is not watched.
+    fn peak(&self) -> Option<u64> {
+        None
+    }
+
     /// Has pools release the idle memory of the device with this UUID, and returns how many bytes were released. Another thread
     /// calls the driver for it, and is not waited for long.
     fn trim(&self, _device: [u8; 16]) -> u64 {

@@ -9,7 +9,7 @@ use std::fmt;
 pub(crate) const LONGEST: usize = 64;
 
 /// The most call sites that a server names.
-const MOST_SITES: usize = 1000;
+const MOST_SITES: usize = 100_000;
 
 /// The longest error of a server that is shown, in characters.
 pub(crate) const LONGEST_ERROR: usize = 500;
@@ -40,6 +40,8 @@ pub enum Request {
     },
     /// A report that the process writes where its settings say. The reply is empty.
     Report,
+    /// The most bytes of device memory that were alive since the last such request. The reply is how many, and begins anew.
+    Peak,
     /// Pools release the idle memory of a device. The reply is how many bytes.
     Trim {
         /// The UUID of the device.
@@ -60,6 +62,7 @@ impl fmt::Display for Request {
             }
             Self::Stats { sites } => write!(f, "stats {sites}"),
             Self::Report => f.write_str("report"),
+            Self::Peak => f.write_str("peak"),
             Self::Trim { device } => write!(f, "trim {:032x}", u128::from_be_bytes(*device)),
         }
     }
@@ -129,6 +132,7 @@ impl Request {
                 sites: sites.parse().ok().filter(|sites| *sites <= MOST_SITES)?,
             },
             ["report"] => Self::Report,
+            ["peak"] => Self::Peak,
             ["trim", device] if device.len() == 32 => Self::Trim {
                 device: u128::from_str_radix(device, 16).ok()?.to_be_bytes(),
             },
@@ -152,8 +156,9 @@ mod tests {
                 format: Format::Json,
                 search: false,
             },
-            Request::Stats { sites: 1000 },
+            Request::Stats { sites: 100_000 },
             Request::Report,
+            Request::Peak,
             Request::Trim { device: [0; 16] },
             Request::Trim {
                 device: *b"0123456789abcdef",
@@ -173,8 +178,9 @@ mod tests {
             "dump text",
             "dump xml search",
             "stats -1",
-            "stats 1001",
+            "stats 100001",
             "report now",
+            "peak now",
             "stats  3",
             "trim",
             "trim 0",

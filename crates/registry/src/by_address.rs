@@ -82,6 +82,9 @@ impl Registry {
             addressed.sites.observe(now, total, || {
                 self.flushed();
             });
+            if self.is_watched() {
+                self.observe_peak();
+            }
         }
     }
 

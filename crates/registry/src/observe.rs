@@ -17,7 +17,7 @@ use crate::pages::PAGE;
 use crate::record::{Key, Record};
 use crate::registry::Registry;
 use crate::snapshot::{ContextInfo, Snapshot};
-use crate::usage::{MemoryUsage, Trends, UsageBuilder};
+use crate::usage::{MemoryUsage, NAMED, Trends, UsageBuilder};
 
 impl Registry {
     /// Visits every record, in no order. `visit` must not call this registry.
@@ -62,10 +62,16 @@ impl Registry {
 
     /// What is held by each call site, how it grew, and how device memory lies in pages.
     pub fn memory_usage(&self) -> MemoryUsage {
+        self.memory_usage_up_to(NAMED)
+    }
+
+    /// [`memory_usage`](Self::memory_usage) of the `most` call sites that hold most bytes, where that has 512.
+    pub fn memory_usage_up_to(&self, most: usize) -> MemoryUsage {
         let usage = self.usage();
         let live = |kind| self.totals(kind).live();
         let baseline = lock(&self.baseline);
         usage.by_site(
+            most,
             baseline.as_ref(),
             &self.trends(),
             self.sample(),
@@ -97,6 +103,7 @@ impl Registry {
         });
         let baseline = lock(&self.baseline);
         usage.by_site(
+            NAMED,
             baseline.as_ref(),
             &self.trends(),
             1,

@@ -145,6 +145,24 @@ mod tests {
     }
 
     #[test]
+    fn what_is_recorded_by_address_counts() {
+        let registry = Registry::new(TrackingLevel::Stacks, 8);
+        let watch = PeakWatch::new(&registry, u64::MAX);
+        let insert = |kind, address, bytes| {
+            let entry = Entry {
+                bytes,
+                ..Entry::of_handle("")
+            };
+            registry.insert_stack(Key::by_address(kind, address), entry, &[7], 1);
+        };
+        insert(ResourceKind::Device, 0x1000, 500);
+        registry.remove_any(&[ResourceKind::Device], 0x1000);
+        insert(ResourceKind::Managed, 0x2000, 300);
+        insert(ResourceKind::Pinned, 0x3000, 9000);
+        assert_eq!(watch.peak(), 500);
+    }
+
+    #[test]
     fn watches_may_overlap_and_the_level_may_change() {
         let registry = Registry::new(TrackingLevel::Sites, 8);
         let outer = PeakWatch::new(&registry, 0);

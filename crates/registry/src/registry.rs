@@ -469,6 +469,11 @@ impl Registry {
     }
 
     /// Whether every allocation is followed by [`observe_peak`](Self::observe_peak).
+    pub(crate) fn is_watched(&self) -> bool {
+        self.level.load(Relaxed) & WATCHED != 0
+    }
+
+    /// Sets [`is_watched`](Self::is_watched).
     pub(crate) fn set_watched(&self, on: bool) {
         match on {
             true => self.level.fetch_or(WATCHED, Relaxed),

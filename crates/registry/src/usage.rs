@@ -19,8 +19,8 @@ use crate::pages::{PAGE, PageUse, SmallPages, pages_of};
 use crate::record::{Key, Record};
 use crate::sampling::Scales;
 
-/// How many lines get a name, which takes much longer than adding them up.
-const NAMED: usize = 512;
+/// How many lines get a name by default, which takes much longer than adding them up.
+pub(crate) const NAMED: usize = 512;
 
 /// Which call sites grow.
 pub(crate) type Trends = HashMap<CallSiteId, Growth, BuildMixHasher>;
@@ -231,10 +231,11 @@ impl UsageBuilder {
         }
     }
 
-    /// Usage by call site. One resource in `sample` has a record; `live` are the exact totals; `trends` are of call sites whose history is
+    /// Usage by call site, of the `named` largest lines. One resource in `sample` has a record; `live` are the exact totals; `trends` are of call sites whose history is
     /// known.
     pub(crate) fn by_site(
         mut self,
+        named: usize,
         baseline: Option<&Baseline>,
         trends: &Trends,
         sample: u32,
@@ -255,9 +256,9 @@ impl UsageBuilder {
         let escaped = kinds().map(|kind| (kind, self.escaped[kind.index()], false));
         let live = kinds().map(|kind| (kind, live(kind)));
         let scales = Scales::new(sample, live, sampled.chain(escaped));
-        if lines.len() > NAMED {
-            lines.select_nth_unstable_by_key(NAMED, |(_, sum)| Reverse(sum.amount.bytes));
-            let rest = lines.split_off(NAMED).into_iter();
+        if lines.len() > named {
+            lines.select_nth_unstable_by_key(named, |(_, sum)| Reverse(sum.amount.bytes));
+            let rest = lines.split_off(named).into_iter();
             lines.extend(rest.max_by_key(|(_, sum)| sum.small_pages));
         }
         let sites = lines.iter().filter_map(|(line, sum)| {

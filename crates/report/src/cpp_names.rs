@@ -68,6 +68,10 @@ fn is_mangled_in_std(name: &str) -> bool {
 /// The name of a function without the type that it returns, which the demangled names of C++'s templates have: of
 /// `std::vector<int> app::load<int>(int)` it is `app::load<int>(int)`. Names of Rust and C are returned as they are.
 pub(crate) fn without_return_type(name: &str) -> &str {
+    // Most names: a space ends the type.
+    if !name.contains(' ') {
+        return name;
+    }
     const OPERATOR: &str = "operator";
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let mut start = 0;

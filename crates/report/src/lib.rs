@@ -73,7 +73,7 @@ pub use diff_text::display_diff;
 pub use dump_signal::{DumpSignal, ParseDumpSignalError};
 pub use fail_on::{FailOn, ParseFailOnError};
 pub use foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
-pub use open_file::{open_report_file, write_report_file};
+pub use open_file::{discards_reports, open_report_file, write_report_file};
 pub use output::{emit, exit_code, finish, write_requested};
 pub use pattern::ParsePatternError;
 pub use problem::Problem;

@@ -7,7 +7,7 @@
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 
 /// `O_NOFOLLOW`. The standard library sets `O_CLOEXEC`.
@@ -64,7 +64,7 @@ pub fn open_report_file(path: &Path) -> io::Result<File> {
 /// file exists; otherwise the report is appended.
 ///
 /// The program's own standard output or standard error, as with `/dev/stderr`, is never truncated. Returns whether the
-/// file is one of these.
+/// file is one of these or `/dev/null`: a line that names the file would repeat the report, or be what nobody wants.
 ///
 /// # Errors
 ///
@@ -73,9 +73,10 @@ pub fn open_report_file(path: &Path) -> io::Result<File> {
 /// ```
 /// let path = std::env::temp_dir().join(format!("cuguard-write-{}.txt", std::process::id()));
 /// cuguard_report::write_report_file(&path, "first\n", || true)?;
-/// let is_own_output = cuguard_report::write_report_file(&path, "second\n", || false)?;
+/// let needs_no_line = cuguard_report::write_report_file(&path, "second\n", || false)?;
 /// assert_eq!(std::fs::read_to_string(&path)?, "first\nsecond\n");
-/// assert!(!is_own_output);
+/// assert!(!needs_no_line);
+/// assert!(cuguard_report::write_report_file("/dev/null".as_ref(), "discarded\n", || true)?);
 /// # std::fs::remove_file(&path)?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -86,17 +87,30 @@ pub fn write_report_file(
 ) -> io::Result<bool> {
     let mut file = open_report_file(path)?;
     let is_first = is_first();
-    let mut is_own_output = false;
-    if file.metadata()?.is_file() {
+    let info = file.metadata()?;
+    let mut needs_no_line = is_null(&info);
+    if info.is_file() {
         match own_output(&file) {
-            Some(own) => (file, is_own_output) = (own, true),
+            Some(own) => (file, needs_no_line) = (own, true),
             None if is_first => file.set_len(0)?,
             None => {}
         }
     }
     file.write_all(text.as_bytes())?;
     file.flush()?;
-    Ok(is_own_output)
+    Ok(needs_no_line)
+}
+
+/// Whether reports are discarded: the file is `/dev/null`. Then a leak is no line on standard error either, which it is
+/// otherwise: another tool reads the figures of the process and reports them, as the plugin of pytest does.
+#[must_use]
+pub fn discards_reports(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|info| is_null(&info))
+}
+
+fn is_null(info: &fs::Metadata) -> bool {
+    // The device with the numbers 1 and 3, under whatever name.
+    info.file_type().is_char_device() && info.rdev() == 0x103
 }
 
 /// The program's own output, if that is this file. Its content is not a report of an earlier run. Written through a

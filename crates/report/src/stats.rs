@@ -2,6 +2,7 @@
 //! `docs/live-schema.md` is its schema.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use cuguard_registry::{Group, Origin, PoolUsage, ResourceKind, Totals, naming_frames};
@@ -48,6 +49,8 @@ pub struct Stats {
     pub pools: Vec<ContextPool>,
     /// What is alive by call site.
     pub sites: Vec<Group>,
+    /// How many allocations the driver refused for lack of memory, where they are counted.
+    pub refused: Option<u64>,
 }
 
 /// A pool of a context.
@@ -112,6 +115,14 @@ impl SiteNames {
     }
 }
 
+/// The same for the same stack trace, as long as the process runs. The name of a call site does not tell: it depends on the
+/// others which of its frames is an allocation helper.
+fn hash(origin: &Origin) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    origin.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// The frames of the program at a call site, innermost first.
 fn frames(origin: Origin, is_audit: bool, symbols: &mut Symbols, paths: &Paths) -> Vec<Name> {
     let mut frames = symbols.frames(origin.stack, false);
@@ -172,6 +183,7 @@ impl Stats {
             object! {
                 "kind": group.kind.name(),
                 "on_device": group.kind.is_device_memory(),
+                "stack": format!("{:016x}", hash(&group.origin)).as_str(),
                 "count": group.amount.count,
                 "bytes": group.amount.bytes,
                 "label": group.label.as_deref(),
@@ -190,6 +202,7 @@ impl Stats {
             "device_live_bytes": device.bytes,
             "device_live_count": device.count,
             "device_allocated_count": device.allocated,
+            "refused_count": self.refused,
             "kinds": kinds,
             "pools": list(&self.pools, |one| {
                 let mut value = pool(&one.usage);

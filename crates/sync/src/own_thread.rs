@@ -33,21 +33,31 @@ pub struct OwnThread {
     shared: Option<Note>,
 }
 
+/// The calling thread's number in the kernel.
+///
+/// ```
+/// assert_ne!(cuguard_sync::own_thread::id(), 0);
+/// ```
+#[must_use]
+pub fn id() -> c_int {
+    // The C library has a function for it since 2.30; wheels are for older ones, too.
+    // SAFETY: always succeeds, with a number that fits.
+    unsafe { libc::syscall(libc::SYS_gettid) as c_int }
+}
+
 /// The calling thread is one of these libraries. Takes no lock.
 ///
 /// ```
 /// use cuguard_sync::own_thread;
 ///
-/// // SAFETY: always succeeds.
-/// let id = unsafe { libc::gettid() };
+/// let id = own_thread::id();
 /// let own = own_thread::enter();
 /// assert!(own_thread::is_own(id));
 /// drop(own);
 /// assert!(!own_thread::is_own(id));
 /// ```
 pub fn enter() -> OwnThread {
-    // SAFETY: always succeeds.
-    let thread = unsafe { libc::gettid() };
+    let thread = id();
     note(thread, true);
     OwnThread {
         thread,
@@ -121,8 +131,7 @@ mod tests {
     #[test]
     fn a_thread_is_listed_once_and_until_it_ends() {
         let id = std::thread::spawn(|| {
-            // SAFETY: always succeeds.
-            let id = unsafe { libc::gettid() };
+            let id = id();
             assert!(!is_own(id));
             let own = enter();
             note(id, true);

@@ -60,6 +60,8 @@ requirements! {
     Rustc = "rustc", "rustc";
     /// Missing without Python, and with a Python that is too old for the test.
     Python = "python", "python3 of a version that the test knows";
+    /// Missing where `scripts/fetch-pytest.sh` was not run: `CUGUARD_PYTEST` names its Python.
+    Pytest = "pytest", "a Python with pytest in CUGUARD_PYTEST";
     /// Missing without the older or newer versions of Python that some tests look for.
     OtherPythons = "other-pythons", "other versions of Python";
     /// Missing without Go.

@@ -148,8 +148,7 @@ pub(crate) fn forget_all() {
 
 /// The calling thread's number in the kernel.
 pub(crate) fn thread_id() -> i32 {
-    // SAFETY: no requirements.
-    unsafe { libc::gettid() }
+    cuguard_sync::own_thread::id()
 }
 
 /// `pthread_self()` of all threads that were created by the driver or by this library.

@@ -7,18 +7,23 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use cuguard_live::{Format, Options, Source};
-use cuguard_registry::ResourceKind;
+use cuguard_registry::{PeakWatch, ResourceKind};
 use cuguard_report::{ReportSettings, SiteNames, Stats, register_frames};
 use cuguard_sync::clock;
 
 use super::signals;
 use crate::process::failure;
-use crate::{output, python, report, state};
+use crate::{output, python, report, shortage, state};
+
+/// As many call sites are added up at least: what is not asked for is counted.
+const NAMED: usize = 512;
 
 /// The records of this process.
 struct Records {
     settings: &'static ReportSettings,
     names: Mutex<SiteNames>,
+    /// Since the last request for the peak.
+    watch: Mutex<Option<PeakWatch<'static>>>,
 }
 
 /// Starts the server, if reports are on.
@@ -30,6 +35,7 @@ pub(super) fn start(settings: &'static ReportSettings) {
     let source = Box::leak(Box::new(Records {
         settings,
         names: Mutex::default(),
+        watch: Mutex::default(),
     }));
     let started = cuguard_live::start(Options {
         source,
@@ -57,7 +63,7 @@ impl Source for Records {
         let totals = ResourceKind::ALL
             .iter()
             .map(|kind| (*kind, registry.totals(*kind)));
-        let usage = registry.memory_usage();
+        let usage = registry.memory_usage_up_to(sites.max(NAMED));
         let stats = Stats {
             tool: "cuguard-audit",
             process: std::process::id(),
@@ -65,10 +71,27 @@ impl Source for Records {
             time: Duration::from_nanos(clock::nanoseconds()),
             totals: totals.filter(|(_, totals)| totals.allocated != 0).collect(),
             sites: usage.sites.into_iter().map(|site| site.group).collect(),
+            refused: Some(shortage::all_refused().iter().map(|one| one.count).sum()),
             ..Stats::default()
         };
         let mut names = cuguard_sync::lock(&self.names);
         stats.to_json(sites, &mut names)
+    }
+
+    fn peak(&self) -> Option<u64> {
+        let mut watch = cuguard_sync::lock(&self.watch);
+        // The next begins before the last ends: nothing is between them.
+        let registry = state::registry();
+        let next = PeakWatch::new(registry, u64::MAX);
+        let since_start = || {
+            // Exact where the program allocates one kind.
+            let on_device = ResourceKind::ALL.iter().filter(|it| it.is_device_memory());
+            on_device
+                .map(|kind| registry.totals(*kind).peak_bytes)
+                .sum()
+        };
+        let last = watch.replace(next);
+        Some(last.map_or_else(since_start, |last| last.peak()))
     }
 
     fn write_report(&self) {

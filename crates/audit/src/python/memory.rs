@@ -14,6 +14,7 @@ use std::ffi::c_int;
 use std::sync::{Mutex, OnceLock};
 
 use cuguard_report::ForeignFrame;
+use cuguard_sync::own_thread;
 
 use super::api::{Api, Object};
 use super::walk::{CODE, Layout, MOST, Memory, Raw, WORDS, text, walk, word};
@@ -98,7 +99,7 @@ fn read_codes(raw: &[Raw], objects: &mut [[u8; CODE]; MOST]) -> usize {
     };
     // SAFETY: the local buffer has so many bytes; the kernel checks the other addresses.
     let read = unsafe {
-        libc::process_vm_readv(libc::gettid(), &local, 1, remote.as_ptr(), count as _, 0)
+        libc::process_vm_readv(own_thread::id(), &local, 1, remote.as_ptr(), count as _, 0)
     };
     usize::try_from(read).unwrap_or(0) / CODE
 }
@@ -128,7 +129,7 @@ impl Memory for Process {
         let local = buffer(into.as_mut_ptr());
         let remote = buffer(std::ptr::without_provenance_mut(address));
         // SAFETY: the local buffer can be written to; the kernel checks the other address.
-        let count = unsafe { libc::process_vm_readv(libc::gettid(), &local, 1, &remote, 1, 0) };
+        let count = unsafe { libc::process_vm_readv(own_thread::id(), &local, 1, &remote, 1, 0) };
         usize::try_from(count).unwrap_or(0)
     }
 }

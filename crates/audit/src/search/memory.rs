@@ -28,8 +28,7 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) fn open() -> Memory {
         Memory {
-            // SAFETY: no requirements.
-            thread: unsafe { libc::gettid() },
+            thread: cuguard_sync::own_thread::id(),
             contents: File::open("/proc/thread-self/mem").ok(),
             pages: File::open("/proc/thread-self/pagemap").ok(),
             refused: AtomicBool::new(false),

@@ -89,7 +89,7 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
         summary.set_recorded();
     }
     folder.remove();
-    if !words.settings().is_silent() {
+    if !words.settings().is_silent() && !words.discards_reports() {
         print(&summary.text(name, &status));
     }
     let other_drivers = summary.text_of_drivers();

@@ -15,7 +15,7 @@ pub(crate) struct Options {
     pub(super) report: Option<Format>,
 
     /// Write text or JSON to FILE instead of standard error. %p in the name is the process id. Without it the
-    /// reports of several processes are in one file
+    /// reports of several processes are in one file. /dev/null discards them, and the summary
     #[arg(long, value_name = "FILE")]
     pub(super) output: Option<PathBuf>,
 

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use cuguard_report::{ReportSettings, open_report_file, resolve_words};
+use cuguard_report::{ReportSettings, discards_reports, open_report_file, resolve_words};
 
 use super::failure::Failure;
 use super::options::{Format, Options};
@@ -267,6 +267,11 @@ impl Words {
     /// The file of the recording, if its name does not depend on the process.
     pub(super) fn recording(&self) -> Option<&Path> {
         self.recording.as_deref()
+    }
+
+    /// Whether nobody wants reports, nor their summary: findings still set the exit code.
+    pub(super) fn discards_reports(&self) -> bool {
+        self.file.as_deref().is_some_and(discards_reports)
     }
 
     /// Truncates the file that all processes append their reports to, and checks that a file can be written.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The program next to the tests in a bundle, or the one that cargo built.
-fn program() -> PathBuf {
+pub fn program() -> PathBuf {
     let own = std::env::current_exe().expect("this program has a file");
     let bundle = own.parent().and_then(Path::parent);
     let bundled = bundle.expect("it is in a folder").join("bin/cuguard");

@@ -7,12 +7,16 @@ use super::support::builder::{Builder, DEVICE, MIB};
 use super::support::expected;
 use super::support::shown::{html, timeline_point};
 
-/// From here on the canvas has areas alone: no axes, marks or labels.
+/// From here on the canvas has areas alone: no axes, marks or labels. The rest of the page is not shown: it would be laid out
+/// anew for each moment.
 const ONLY_AREAS: &str = "(() => {
     const canvas = CanvasRenderingContext2D.prototype;
     const { fill } = canvas;
     canvas.stroke = () => {};
     canvas.fillText = () => {};
+    const style = document.createElement('style');
+    style.textContent = '#summary, #ranks, #moment, #leaks { display: none !important; }';
+    document.head.append(style);
     // The areas are rectangles, or paths that are passed; the points of marks are neither.
     canvas.fill = function (path) { if (path) fill.call(this, path); };
 })()";
