@@ -178,6 +178,10 @@ class _Watch:
         self.fixtures = []
         self.inside_fixture = False
         self.of_fixtures = {}
+        #: The fixtures of a wider scope that have not ended: bytes by call site.
+        self.allocated_by = {}
+        #: The same of those that ended since this test began, together.
+        self.ended = {}
         self.refused = {}
         self.has_failed = False
         #: Why nothing is watched any more.
@@ -214,6 +218,7 @@ class _Watch:
         self.before = self.settle()
         self.allocated = self.figures.allocated
         self.of_fixtures = {}
+        self.ended = {}
         self.has_failed = False
         peak_for("plugin")
 
@@ -239,9 +244,16 @@ class _Watch:
         grown = [site for site in self.settle()._growth_by_stack(before) if site.bytes]
         if grown:
             self.fixtures.append(("%s (%s)" % (fixturedef.argname, fixturedef.scope), grown))
+        allocated = self.allocated_by[fixturedef] = {}
         for site in grown:
             key = site._key()
+            allocated[key] = site.bytes
             self.of_fixtures[key] = self.of_fixtures.get(key, 0) + site.bytes
+
+    def pytest_fixture_post_finalizer(self, fixturedef):
+        # Called again for a fixture that has ended already.
+        for key, size in self.allocated_by.pop(fixturedef, {}).items():
+            self.ended[key] = self.ended.get(key, 0) + size
 
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self):
@@ -269,14 +281,25 @@ class _Watch:
         """What the test keeps, and how many bytes it is."""
         after = self.settle()
         grown = []
+        # What replaces what another line allocated is no growth, but for the memory of a fixture that ended.
+        total = after._total_growth(self.before) + self.freed_by_fixtures(after)
         for site in after._growth_by_stack(self.before):
-            rest = site.bytes - self.of_fixtures.get(site._key(), 0)
-            if rest > 0:
-                grown.append(site._replace(bytes=rest))
-        # What replaces what another line allocated is no growth.
-        total = after._total_growth(self.before) - sum(self.of_fixtures.values())
+            # A fixture of a wider scope that ended with this test has freed its memory.
+            of_fixtures = min(site.bytes, self.of_fixtures.get(site._key(), 0))
+            total -= of_fixtures
+            if site.bytes > of_fixtures:
+                grown.append(site._replace(bytes=site.bytes - of_fixtures))
         total = min(sum(site.bytes for site in grown), total)
         return (merged(grown), total) if total > 0 else ([], 0)
+
+    def freed_by_fixtures(self, after):
+        """How many bytes fixtures of a wider scope, which ended with this test or when it began, have freed."""
+        before = {site._key(): site.bytes for site in self.before.sites}
+        alive = {site._key(): site.bytes for site in after.sites}
+        freed = 0
+        for key, size in self.ended.items():
+            freed += min(size, max(before.get(key, 0) - alive.get(key, 0), 0))
+        return freed
 
     def end(self, item, has_failed):
         """The findings in a test that has ended."""

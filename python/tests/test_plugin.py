@@ -177,6 +177,51 @@ class TestIt:
     assert "  10 MiB in 1 device block, " in summary, output
 
 
+FIXTURES = """
+import pytest
+from driver import Block
+
+kept = []
+
+@pytest.fixture(scope="module", params=range(2))
+def model(request):
+    return Block(32 << 20)
+
+@pytest.fixture(scope="class")
+def table():
+    return Block(64 << 20)
+
+class TestTable:
+    def test_first(self, table):
+        pass
+
+    def test_last(self, table):
+        kept.append(Block(3 << 20))
+
+def test_model(model):
+    kept.append(Block(5 << 20))
+
+def test_replaces_no_model(model):
+    kept[-1] = None
+    kept[-1] = Block(5 << 20)
+"""
+
+
+@pytest.mark.parametrize("selected", ["test_", "test_last", "test_model", "test_model or test_last"])
+def test_a_fixture_that_ends_with_a_test_hides_no_growth(tests, selected):
+    code, output = tests(FIXTURES, "--cuguard", "-k", selected)
+    assert code == 0, output
+    summary = output.split("cuguard: GPU memory")[1]
+    expected = []
+    if "test_last" in selected or selected == "test_":
+        expected.append("TestTable::test_last keeps 3 MiB:")
+    if "test_model" in selected or selected == "test_":
+        expected += ["test_model[0] keeps 5 MiB:", "test_model[1] keeps 5 MiB:"]
+    assert summary.count(" keeps") == len(expected), output
+    for text in expected:
+        assert "test_program.py::" + text in summary, output
+
+
 def test_a_test_may_ask_for_its_own_peak(tests):
     text = """
 import cuguard
