@@ -66,7 +66,7 @@ pub use bytemuck;
 /// What [elements](guide::guards#element-types) of device memory implement, and the macro that derives it. The derived
 /// code names the crate `cust`, which must be a dependency then.
 #[doc(inline)]
-pub use cust::memory::DeviceCopy;
+pub use cust_core::DeviceCopy;
 
 #[cfg(feature = "nvrtc")]
 #[doc(inline)]
@@ -78,6 +78,8 @@ pub use cuguard_sim as sim;
 
 pub mod chunked;
 mod core;
+#[cfg(feature = "cust")]
+mod cust_interop;
 mod error;
 mod exit;
 mod guards;
@@ -119,8 +121,8 @@ pub mod device {
 /// Memory: buffers, views of them, and what managed memory is advised of.
 pub mod memory {
     pub use crate::guards::{
-        Compaction, DriverPoolStream, ManagedAdvice, MemoryLocation, PitchedBuffer, PoolBuilder,
-        PoolStats, PoolStream, Source, WriteCombinedBuffer,
+        Compaction, DevicePointer, DriverPoolStream, ManagedAdvice, MemoryLocation, PitchedBuffer,
+        PoolBuilder, PoolStats, PoolStream, Source, WriteCombinedBuffer,
     };
     #[doc(no_inline)]
     pub use crate::guards::{
@@ -138,11 +140,11 @@ pub mod stream {
 
 /// Device code: modules, their kernels and variables, linking, occupancy. Typed kernels are in [`scope`].
 pub mod code {
+    pub use crate::guards::{
+        Dim3, FunctionAttributes, Global, LinkedImage, Linker, ModuleBuilder, SuggestedBlock,
+    };
     #[doc(no_inline)]
     pub use crate::guards::{Function, LaunchConfig, Module};
-    pub use crate::guards::{
-        FunctionAttributes, Global, LinkedImage, Linker, ModuleBuilder, SuggestedBlock,
-    };
 }
 
 /// Graphs: work that is captured once and launched any number of times.
