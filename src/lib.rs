@@ -3,7 +3,7 @@
 //! Every allocation, stream, event, module and context has one owner and is freed on drop: during unwinding, on any
 //! thread, in any order. cuguard records where each was created and reports what leaked, at context teardown or at
 //! exit. When an allocation fails, the error says why: fragmentation, a pool that hoards, another process, a call
-//! site that grows. Built on [`cust`](https://docs.rs/cust/0.3), and usable beside it.
+//! site that grows. Usable beside [`cust`](https://docs.rs/cust/0.3), whose types guards dereference to.
 //!
 //! # Quick start
 //!
@@ -38,9 +38,10 @@
 //!
 //! # Set-up
 //!
-//! Without a CUDA toolkit, first set `CUDA_LIBRARY_PATH` to a folder that contains an empty folder `lib64`, or the build
-//! script of `cust_raw` fails. The program needs no driver to build or to start: it is loaded at the first CUDA call.
-//! `CUGUARD_DRIVER` selects it: `real` (the default), `sim`, `auto` or a path. See [`guide::set_up`].
+//! The default feature `cust` makes guards dereference to types of `cust`. On a machine without a CUDA toolkit it needs the
+//! environment variable `CUDA_LIBRARY_PATH`; without the feature, there is nothing to set up. The program needs no driver to
+//! build or to start: it is loaded at the first CUDA call. `CUGUARD_DRIVER` selects it: `real` (the default), `sim`, `auto`
+//! or a path. See [`guide::set_up`].
 //!
 //! # Modules
 //!
@@ -64,7 +65,7 @@ pub use cuguard_driver as driver;
 pub use bytemuck;
 
 /// What [elements](guide::guards#element-types) of device memory implement, and the macro that derives it. The derived
-/// code names the crate `cust`, which must be a dependency then.
+/// code names the crate `cust_core`, which must be a dependency then. It is the trait of `cust` too.
 #[doc(inline)]
 pub use cust_core::DeviceCopy;
 

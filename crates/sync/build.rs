@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const HELP: [&str; 8] = [
     "no CUDA toolkit was found, and CUDA_LIBRARY_PATH names no folder that contains `lib64`:",
     "the crate cust_raw, which the feature `cust` of cuguard needs, cannot be built.",
-    "Without the feature nothing is missing:",
+    "Without the feature nothing is missing. Wherever your program depends on cuguard:",
     "    cuguard = { ..., default-features = false, features = [\"nvml\"] }",
     "With it an empty folder is enough. In the folder of your program:",
     "    mkdir -p .cargo/no-cuda/lib64 && touch .cargo/no-cuda/lib64/.gitkeep",
