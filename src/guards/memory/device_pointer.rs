@@ -12,7 +12,8 @@ use cust_core::DeviceCopy;
 /// The address of device memory, with the type of its elements. Has the layout of a raw pointer, so that kernels and C
 /// functions accept it; the host cannot dereference it.
 ///
-/// With the feature `cust` this is `cust::memory::DevicePointer`.
+/// With the feature `cust` this is `cust::memory::DevicePointer`. In version 0.3.2, steps back panic there in builds with
+/// overflow checks.
 ///
 /// ```
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -158,15 +159,13 @@ mod tests {
             }
             let (null, start) = ($pointer::<u32>::null(), $pointer::<u32>::from_raw(0x1000));
             // SAFETY: nothing is accessed there.
-            let moved = unsafe { [start.offset(-3), start.add(3), start.sub(3)] };
-            let wrapped = [
-                start.wrapping_offset(-0x1000),
-                start.wrapping_add(usize::MAX),
-                start.wrapping_sub(0x800),
-            ];
-            let numbers = [start].iter().chain(&moved).chain(&wrapped);
+            let moved = unsafe { [start.offset(3), start.add(3)] };
+            let wrapped = [start.wrapping_offset(5), start.wrapping_add(5)];
+            let addresses = moved.iter().chain(&wrapped);
             (
-                numbers.map(|pointer| pointer.as_raw()).collect::<Vec<_>>(),
+                addresses
+                    .map(|pointer| pointer.as_raw())
+                    .collect::<Vec<_>>(),
                 (start.as_ptr().addr(), start.as_mut_ptr().addr()),
                 (null.is_null(), start.is_null(), null < start),
                 (
@@ -181,5 +180,16 @@ mod tests {
     #[test]
     fn the_pointer_behaves_as_that_of_cust() {
         assert_eq!(behaviour!(DevicePointer), behaviour!(Cust));
+    }
+
+    #[test]
+    fn steps_back_and_over_the_ends() {
+        let start = DevicePointer::<u32>::from_raw(0x1000);
+        // SAFETY: nothing is accessed there.
+        let back = unsafe { [start.offset(-3), start.sub(3)] };
+        assert_eq!(back, [start.wrapping_sub(3), start.wrapping_offset(-3)]);
+        assert_eq!(back[0].as_raw(), 0x1000 - 12);
+        assert_eq!(start.wrapping_sub(0x401).as_raw(), u64::MAX - 3);
+        assert_eq!(start.wrapping_add(usize::MAX).as_raw(), 0x1000 - 4);
     }
 }
