@@ -121,9 +121,11 @@ pub mod device {
 
 /// Memory: buffers, views of them, and what managed memory is advised of.
 pub mod memory {
+    #[cfg_attr(feature = "cust", doc(no_inline))]
+    pub use crate::guards::DevicePointer;
     pub use crate::guards::{
-        Compaction, DevicePointer, DriverPoolStream, ManagedAdvice, MemoryLocation, PitchedBuffer,
-        PoolBuilder, PoolStats, PoolStream, Source, WriteCombinedBuffer,
+        Compaction, DriverPoolStream, ManagedAdvice, MemoryLocation, PitchedBuffer, PoolBuilder,
+        PoolStats, PoolStream, Source, WriteCombinedBuffer,
     };
     #[doc(no_inline)]
     pub use crate::guards::{

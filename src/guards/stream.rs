@@ -11,6 +11,8 @@ use cuguard_driver::result::stream;
 use cuguard_driver::sys::CUstream;
 
 use crate::core::{ContextState, StreamState, same_context};
+#[cfg(doc)]
+use crate::error::Error;
 use crate::error::Result;
 use crate::guards::keep::drop_guard;
 #[cfg(doc)]
