@@ -43,8 +43,8 @@ CRATES = [
 NO_CUDA = {"cuguard-sync", "cuguard-stack", "cuguard-registry", "cuguard-pool", "cuguard-report", "cuguard-recording", "cuguard-view", "cuguard-live"}
 CUDA = {"cuguard-sys", "cuguard-sim", "cuguard-driver", "cuguard-libcuda-sim"}
 # The modules of src/, from the bottom up.
-MODULES = ["error", "core", "exit", "live", "recovery", "guards", "scope", "chunked", "lib", "test", "guide"]
-UNSAFE = {"core", "exit", "recovery", "guards", "scope"}
+MODULES = ["error", "core", "exit", "live", "recovery", "guards", "cust_interop", "scope", "chunked", "lib", "test", "guide"]
+UNSAFE = {"core", "exit", "recovery", "guards", "cust_interop", "scope"}
 
 LITERALS = re.compile(
     r"""//[^\n]*

@@ -3,7 +3,7 @@
 //! Every allocation, stream, event, module and context has one owner and is freed on drop: during unwinding, on any
 //! thread, in any order. cuguard records where each was created and reports what leaked, at context teardown or at
 //! exit. When an allocation fails, the error says why: fragmentation, a pool that hoards, another process, a call
-//! site that grows. Built on [`cust`](https://docs.rs/cust/0.3), and usable beside it.
+//! site that grows. Usable beside [`cust`](https://docs.rs/cust/0.3), whose types guards dereference to.
 //!
 //! # Quick start
 //!
@@ -38,9 +38,10 @@
 //!
 //! # Set-up
 //!
-//! Without a CUDA toolkit, first set `CUDA_LIBRARY_PATH` to a folder that contains an empty folder `lib64`, or the build
-//! script of `cust_raw` fails. The program needs no driver to build or to start: it is loaded at the first CUDA call.
-//! `CUGUARD_DRIVER` selects it: `real` (the default), `sim`, `auto` or a path. See [`guide::set_up`].
+//! The default feature `cust` makes guards dereference to types of `cust`. On a machine without a CUDA toolkit it needs the
+//! environment variable `CUDA_LIBRARY_PATH`; without the feature, there is nothing to set up. The program needs no driver to
+//! build or to start: it is loaded at the first CUDA call. `CUGUARD_DRIVER` selects it: `real` (the default), `sim`, `auto`
+//! or a path. See [`guide::set_up`].
 //!
 //! # Modules
 //!
@@ -64,9 +65,9 @@ pub use cuguard_driver as driver;
 pub use bytemuck;
 
 /// What [elements](guide::guards#element-types) of device memory implement, and the macro that derives it. The derived
-/// code names the crate `cust`, which must be a dependency then.
+/// code names the crate `cust_core`, which must be a dependency then. It is the trait of `cust` too.
 #[doc(inline)]
-pub use cust::memory::DeviceCopy;
+pub use cust_core::DeviceCopy;
 
 #[cfg(feature = "nvrtc")]
 #[doc(inline)]
@@ -78,6 +79,8 @@ pub use cuguard_sim as sim;
 
 pub mod chunked;
 mod core;
+#[cfg(feature = "cust")]
+mod cust_interop;
 mod error;
 mod exit;
 mod guards;
@@ -118,6 +121,8 @@ pub mod device {
 
 /// Memory: buffers, views of them, and what managed memory is advised of.
 pub mod memory {
+    #[cfg_attr(feature = "cust", doc(no_inline))]
+    pub use crate::guards::DevicePointer;
     pub use crate::guards::{
         Compaction, DriverPoolStream, ManagedAdvice, MemoryLocation, PitchedBuffer, PoolBuilder,
         PoolStats, PoolStream, Source, WriteCombinedBuffer,
@@ -138,11 +143,11 @@ pub mod stream {
 
 /// Device code: modules, their kernels and variables, linking, occupancy. Typed kernels are in [`scope`].
 pub mod code {
+    pub use crate::guards::{
+        Dim3, FunctionAttributes, Global, LinkedImage, Linker, ModuleBuilder, SuggestedBlock,
+    };
     #[doc(no_inline)]
     pub use crate::guards::{Function, LaunchConfig, Module};
-    pub use crate::guards::{
-        FunctionAttributes, Global, LinkedImage, Linker, ModuleBuilder, SuggestedBlock,
-    };
 }
 
 /// Graphs: work that is captured once and launched any number of times.

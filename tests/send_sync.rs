@@ -139,6 +139,9 @@ generic! {
     // A shared borrow through which one may also write: both ways need both.
     Global<'static, T>:                both, none, none, none;
 
+    // An address alone.
+    DevicePointer<T>:                  none, none, none, none;
+
     // Names of memory: elements that are not both cannot be exported.
     GraphMemory<T>:                    both, both, both, both;
     GraphMemoryMut<T>:                 both, both, both, both;
@@ -171,7 +174,7 @@ plain!(both:
     DumpSignal Error FailOn FailedFreeGroup Fate GraphMemoryUse Group KindUsage SiteUsage Growth Rise ResourceKind TrackingLevel Limit MemoryInfo SnapshotReason Origin
     OtherContext OutOfMemory PageUse ParsePatternError PoolStats PoolUsage PoolUse Problem ProcessUse Processes FailedCall
     Compaction ManagedAdvice MemoryLocation RecordPolicy ReportSettings RecoveryStep Settings OomPolicy Site Snapshot Totals Trend ParseFailOnError ParseDumpSignalError ParseTrackingLevelError
-    FunctionAttributes LaunchConfig LinkedImage SuggestedBlock
+    Dim3 FunctionAttributes LaunchConfig LinkedImage SuggestedBlock
 );
 
 // The driver loader.

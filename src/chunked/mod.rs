@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use std::mem;
 use std::ops::Range;
 
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use crate::error::{Error, Result};
 use crate::guards::{Context, DeviceBuffer, PinnedBuffer, Stream};

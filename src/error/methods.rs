@@ -4,7 +4,7 @@ use std::fmt;
 
 use cuguard_driver::sys::CUresult;
 
-use super::{DriverError, Error};
+use super::Error;
 
 impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -53,18 +53,5 @@ impl Error {
             Error::OutOfMemory(why) => Some(CUresult(why.request.code)),
             _ => None,
         }
-    }
-}
-
-/// Converts an error of `cust`, for programs that use both.
-impl From<cust::error::CudaError> for Error {
-    fn from(error: cust::error::CudaError) -> Self {
-        Error::Driver(DriverError {
-            operation: "a call through cust",
-            function: "the driver",
-            code: CUresult(error as u32),
-            bytes: None,
-            device: None,
-        })
     }
 }

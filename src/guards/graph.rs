@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cuguard_driver::result::graph;
 use cuguard_driver::sys::{CUgraph, CUgraphExec, CUresult};
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use crate::core::host_call::GraphCalls;
 use crate::core::{self, ContextState, OwnedResource, Request};

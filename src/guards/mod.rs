@@ -29,8 +29,8 @@ mod stream_builder;
 mod thread_refusals;
 
 pub use code::{
-    Function, FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, Module, ModuleBuilder,
-    SuggestedBlock,
+    Dim3, Function, FunctionAttributes, Global, LaunchConfig, LinkedImage, Linker, Module,
+    ModuleBuilder, SuggestedBlock,
 };
 pub use context::Context;
 pub use context_builder::ContextBuilder;
@@ -46,9 +46,9 @@ pub use graph::{Graph, GraphExec};
 pub(crate) use graph_memory::{Exported, GraphRange};
 pub use graph_memory::{GraphMemory, GraphMemoryMut};
 pub use memory::{
-    Compaction, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, DriverPool, DriverPoolStream,
-    ManagedAdvice, ManagedBuffer, MemoryLocation, PinnedBuffer, PitchedBuffer, Pool, PoolStats,
-    PoolStream, RegisteredVec, Source, WriteCombinedBuffer,
+    Compaction, DeviceBox, DeviceBuffer, DevicePointer, DeviceView, DeviceViewMut, DriverPool,
+    DriverPoolStream, ManagedAdvice, ManagedBuffer, MemoryLocation, PinnedBuffer, PitchedBuffer,
+    Pool, PoolStats, PoolStream, RegisteredVec, Source, WriteCombinedBuffer,
 };
 pub(crate) use memory::{
     DeviceMemory, PoolRef, bytes_of, check_alignment, check_len, check_range, host_vec,

@@ -3,17 +3,17 @@
 //! The `Stream` guard shares a [`StreamState`] with stream-ordered buffers: a buffer is freed on its stream, so the
 //! stream is destroyed after the last of them.
 
-use std::ffi::c_void;
 use std::fmt;
-use std::mem::{self, ManuallyDrop};
-use std::ops::Deref;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use cuguard_driver::result::stream;
 use cuguard_driver::sys::CUstream;
 
 use crate::core::{ContextState, StreamState, same_context};
-use crate::error::{Error, Result};
+#[cfg(doc)]
+use crate::error::Error;
+use crate::error::Result;
 use crate::guards::keep::drop_guard;
 #[cfg(doc)]
 use crate::guards::{Context, Event, StreamBuilder};
@@ -29,7 +29,7 @@ use crate::guards::{Context, Event, StreamBuilder};
 /// A stream can be used and dropped on any thread. It is destroyed when this guard and all buffers that were allocated
 /// on it are dropped; pending work still completes.
 ///
-/// Dereferences to [`cust`'s `Stream`][cust], so `cust`'s launch macro accepts it. `cust` needs a current context
+/// With the feature `cust`, dereferences to [`cust`'s `Stream`][cust], so `cust`'s launch macro accepts it. `cust` needs a current context
 /// ([`Context::make_current`]), and a reference to `cust`'s stream must not be used after the context is closed.
 /// Dereferencing after that panics.
 ///
@@ -51,8 +51,6 @@ use crate::guards::{Context, Event, StreamBuilder};
 #[doc(alias("CudaStream", "cuStreamCreate"))]
 pub struct Stream {
     shared: Arc<StreamState>,
-    /// The same handle as a `cust` stream. Its `Drop` must never run: it would destroy the stream twice.
-    cust: ManuallyDrop<cust::stream::Stream>,
 }
 
 impl fmt::Debug for Stream {
@@ -61,33 +59,16 @@ impl fmt::Debug for Stream {
     }
 }
 
-// Required by `as_cust`.
-const _: () = assert!(
-    mem::size_of::<cust::stream::Stream>() == mem::size_of::<*mut c_void>()
-        && mem::align_of::<cust::stream::Stream>() == mem::align_of::<*mut c_void>(),
-    "cust's Stream has more fields than its handle"
-);
-
-/// Converts a handle to a `cust` stream. `cust` has no function for this.
-fn as_cust(handle: CUstream) -> ManuallyDrop<cust::stream::Stream> {
-    let pointer: *mut c_void = std::ptr::with_exposed_provenance_mut(handle.0);
-    // SAFETY: `cust`'s `Stream` is a struct whose only field is the handle, a pointer; the assertion above excludes
-    // others. So it has the pointer's layout, and any pointer is valid. The stream is not destroyed twice: the
-    // `ManuallyDrop` is never dropped, and only shared references are returned, which cannot be moved out of.
-    unsafe { mem::transmute::<*mut c_void, ManuallyDrop<cust::stream::Stream>>(pointer) }
-}
-
 impl Stream {
     /// The guard of a driver's stream.
     pub(super) fn from_state(shared: Arc<StreamState>) -> Self {
-        let cust = as_cust(shared.handle());
-        Self { shared, cust }
+        Self { shared }
     }
 
     /// The driver's stream, without the guard; the guard, if buffers still share the stream.
     pub(super) fn into_state(self) -> std::result::Result<StreamState, Self> {
         let guard = ManuallyDrop::new(self);
-        // SAFETY: moved out of the guard, which is never used again; its other field is never dropped.
+        // SAFETY: moved out of the guard, which is never used again and has no other field.
         let shared = unsafe { std::ptr::read(&guard.shared) };
         shared.homes().end();
         Arc::try_unwrap(shared).map_err(|shared| {
@@ -102,7 +83,7 @@ impl Stream {
         &self.shared
     }
 
-    pub(super) fn state(&self) -> &Arc<ContextState> {
+    pub(crate) fn state(&self) -> &Arc<ContextState> {
         self.shared.state()
     }
 
@@ -246,22 +227,5 @@ impl Drop for Stream {
         if Arc::strong_count(&self.shared) > 1 {
             self.shared.owned.keep();
         }
-    }
-}
-
-impl Deref for Stream {
-    type Target = cust::stream::Stream;
-
-    /// # Panics
-    ///
-    /// If the context was closed, because the handle is invalid; if the process is exiting, because the driver may be
-    /// unloaded.
-    #[track_caller]
-    fn deref(&self) -> &cust::stream::Stream {
-        let entered = self.state().enter("Stream::deref");
-        if let Err(error @ (Error::ContextClosed { .. } | Error::ProcessEnding { .. })) = entered {
-            panic!("{error}");
-        }
-        &self.cust
     }
 }

@@ -9,7 +9,7 @@
 /// #[derive(Clone, Copy)]
 /// struct Token(usize, std::marker::PhantomData<*mut ()>); // an index into a thread's own table
 /// // SAFETY: plain bits, no pointers.
-/// unsafe impl cust::memory::DeviceCopy for Token {}
+/// unsafe impl cuguard::DeviceCopy for Token {}
 ///
 /// fn token(index: usize) -> Token {
 ///     Token(index, std::marker::PhantomData)
@@ -37,7 +37,7 @@
 /// #[derive(Clone, Copy)]
 /// struct Token(usize, std::marker::PhantomData<()>);
 /// // SAFETY: plain bits, no pointers.
-/// unsafe impl cust::memory::DeviceCopy for Token {}
+/// unsafe impl cuguard::DeviceCopy for Token {}
 ///
 /// fn token(index: usize) -> Token {
 ///     Token(index, std::marker::PhantomData)
@@ -68,7 +68,7 @@ mod a_value_that_is_not_send_from_another_thread {}
 /// #[derive(Clone, Copy)]
 /// struct Token(usize, std::marker::PhantomData<std::cell::Cell<u8>>);
 /// // SAFETY: plain bits, no pointers.
-/// unsafe impl cust::memory::DeviceCopy for Token {}
+/// unsafe impl cuguard::DeviceCopy for Token {}
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;
@@ -86,7 +86,7 @@ mod a_value_that_is_not_send_from_another_thread {}
 /// #[derive(Clone, Copy)]
 /// struct Token(usize, std::marker::PhantomData<u8>);
 /// // SAFETY: plain bits, no pointers.
-/// unsafe impl cust::memory::DeviceCopy for Token {}
+/// unsafe impl cuguard::DeviceCopy for Token {}
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::bound::{DeviceMut, DeviceRef};
 use super::peer::{PeerMut, PeerRef};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cuguard_driver::result::memory;
 use cuguard_driver::sys::CUdeviceptr;
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use crate::core::{ContextState, Entered, OwnedResource, StreamState};
 use crate::error::Result;

@@ -11,13 +11,13 @@ use std::ops::{Deref, RangeBounds};
 use std::ptr::NonNull;
 
 use cuguard_driver::sys::CUdeviceptr;
-use cust::memory::{DeviceCopy, DevicePointer};
+use cust_core::DeviceCopy;
 
 use super::uses::Uses;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::guards::check_range;
+use crate::guards::{DevicePointer, check_range};
 
 /// Ties a type to one scope: the function pointer makes it invariant in the lifetime and in `T`; the slice gives it the
 /// `Send` and `Sync` of a borrow, which a function pointer alone would not have.

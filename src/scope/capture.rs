@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cuguard_driver::result::stream;
 use cuguard_driver::sys::{CUdeviceptr, stream_capture_mode};
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::Scope;
 use super::bound::{DeviceMut, DeviceRef};

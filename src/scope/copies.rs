@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use cuguard_driver::result::{self, copy, memory};
 use cuguard_driver::sys::CUstream;
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::end::PeerMemory;
 use super::uses::Used;

@@ -3,7 +3,7 @@
 use bytemuck::{NoUninit, Pod, Zeroable};
 use cuguard_driver::result::{self, copy};
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::Scope;
 use super::bound::DeviceMut;

@@ -1,7 +1,7 @@
 //! Host functions: closures that a stream calls between the scope's other work.
 
 use cuguard_driver::result::stream;
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::Scope;
 use super::bound::HostRef;

@@ -37,7 +37,7 @@ use std::marker::PhantomData;
 
 use cuguard_driver::result;
 use cuguard_driver::sys::{CUdeviceptr, CUstream};
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use crate::core::{Failed, StreamState, same_context};
 use crate::error::{Error, Result};

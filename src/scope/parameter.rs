@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use std::marker::PhantomData;
 use std::ptr;
 
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::bound::{DeviceMut, DeviceRef};
 use super::uses::Used;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cuguard_driver::result::copy;
 use cuguard_driver::sys::CUdeviceptr;
-use cust::memory::{DeviceCopy, DevicePointer};
+use cust_core::DeviceCopy;
 
 use super::bindable::BindableMemory;
 use super::end::PeerMemory;
@@ -15,7 +15,7 @@ use super::uses::{Used, Uses};
 use super::{Bindable, BindableMut, DeviceMut, DeviceRef, Scope};
 use crate::core::ContextState;
 use crate::error::{Error, Result};
-use crate::guards::check_len;
+use crate::guards::{DevicePointer, check_len};
 
 /// Device memory of another context that the work of a scope reads; see [`Scope::bind_peer`].
 ///

@@ -5,7 +5,7 @@ use std::panic::Location;
 use bytemuck::Zeroable;
 use cuguard_driver::result::{copy, memory};
 use cuguard_driver::sys::{CUdeviceptr, CUresult};
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::Scope;
 use super::bound::DeviceMut;

@@ -1,11 +1,11 @@
 //! All guard types in one enum.
 
 use bytemuck::{Pod, Zeroable};
+use cuguard::DeviceCopy;
 use cuguard::{
     Context, DeviceBox, DeviceBuffer, DeviceView, DeviceViewMut, DriverPool, Event, ManagedBuffer,
     PinnedBuffer, RegisteredVec, Result, Stream,
 };
-use cust::memory::DeviceCopy;
 
 /// A page: registered memory must not share pages with other allocations.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 
 use bytemuck::Pod;
+use cuguard::DeviceCopy;
 use cuguard::scope::{Bindable, BindableMut};
 use cuguard::{Context, DeviceBuffer, Error, Event, ResourceKind, Result, Scope, Stream};
-use cust::memory::DeviceCopy;
 
 use crate::guard::{Guard, words};
 use crate::make::{panic_deliberately, unwinds};

@@ -104,35 +104,36 @@ impl OwnedResource {
         std::mem::replace(self.flags.get_mut(), flags::DONE) != flags::DONE
     }
 
-    /// Records that `cust` sees stream-ordered memory and may enqueue work on it on the default stream. A block of a pool
-    /// is pinned until it is freed: `cust` calls the driver outside the gate, where a compaction does not stop it.
+    /// Records that other code, such as `cust`, has the address of stream-ordered memory and may enqueue work on it on the
+    /// default stream. A block of a pool is pinned until it is freed: other code calls the driver outside the gate, where
+    /// a compaction does not stop it.
     ///
     /// The caller is inside the gate. So no compaction runs before the block is pinned, also where this returns on one
     /// thread while another is about to pin it.
-    pub(crate) fn share_with_cust(&self) {
-        let (owned, shared) = (flags::OWNED, flags::SHARED_WITH_CUST);
+    pub(crate) fn expose(&self) {
+        let (owned, exposed) = (flags::OWNED, flags::EXPOSED);
         let order = Ordering::SeqCst;
-        let before = self.flags.compare_exchange(owned, shared, order, order);
+        let before = self.flags.compare_exchange(owned, exposed, order, order);
         if let (Ok(_), Owner::Pooled(home)) = (before, &*self.owner) {
             home.pool().set_pinned(self.key.address, true);
         }
     }
 
-    /// Removes a pin of a block, unless `cust` sees the block. The caller is inside the gate.
+    /// Removes a pin of a block, unless other code has its address. The caller is inside the gate.
     pub(crate) fn unpin(&self, home: &Home) {
-        if self.is_shared_with_cust() {
+        if self.is_exposed() {
             return;
         }
         home.pool().set_pinned(self.key.address, false);
-        // If it was not pinned, that may have removed the pin of `share_with_cust` on another thread.
-        if self.is_shared_with_cust() {
+        // If it was not pinned, that may have removed the pin of `expose` on another thread.
+        if self.is_exposed() {
             home.pool().set_pinned(self.key.address, true);
         }
     }
 
-    /// Whether `cust` ever saw stream-ordered memory.
-    pub(crate) fn is_shared_with_cust(&self) -> bool {
-        self.flags.load(Ordering::SeqCst) == flags::SHARED_WITH_CUST
+    /// Whether other code ever had the address of stream-ordered memory.
+    pub(crate) fn is_exposed(&self) -> bool {
+        self.flags.load(Ordering::SeqCst) == flags::EXPOSED
     }
 
     /// What the resource keeps alive.
@@ -147,6 +148,12 @@ impl OwnedResource {
     #[inline]
     pub(crate) fn address(&self) -> u64 {
         self.key.address
+    }
+
+    /// The address where it is stored, which does not change while the resource is owned.
+    #[cfg(feature = "cust")]
+    pub(crate) fn address_in_place(&self) -> &u64 {
+        &self.key.address
     }
 
     pub(crate) fn key(&self) -> Key {
@@ -334,10 +341,7 @@ impl OwnedResource {
     #[track_caller]
     pub(crate) fn release(&mut self, operation: &'static str) -> Released {
         let before = *self.flags.get_mut();
-        let (shared, deferred) = (
-            before & flags::SHARED_WITH_CUST != 0,
-            before & flags::DEFERRED != 0,
-        );
+        let (shared, deferred) = (before & flags::EXPOSED != 0, before & flags::DEFERRED != 0);
         if !self.disown() {
             return Released::Done(Ok(()));
         }
@@ -386,7 +390,7 @@ impl OwnedResource {
             );
         let ready = match self.home() {
             _ if needs_context && current.is_err() => current,
-            // Work that `cust` enqueued on the default stream may still write to it.
+            // Work that other code enqueued on the default stream may still write to it.
             Some(home) if shared => home.order_after_handle(&entered, CUstream::NULL),
             _ => Ok(()),
         };

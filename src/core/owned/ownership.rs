@@ -38,8 +38,8 @@ pub(crate) struct OwnedResource {
 pub(in crate::core) mod flags {
     /// Free it.
     pub(in crate::core) const OWNED: u64 = 0;
-    /// Free it, after work that `cust` may have enqueued on the default stream.
-    pub(in crate::core) const SHARED_WITH_CUST: u64 = 1;
+    /// Free it, after work that other code may have enqueued on the default stream.
+    pub(in crate::core) const EXPOSED: u64 = 1;
     /// Nothing: freed, released by `into_raw`, borrowed, or never allocated.
     pub(in crate::core) const DONE: u64 = 2;
     /// With one of the first two: the guard was dropped, and the free is deferred.

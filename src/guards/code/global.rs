@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use bytemuck::Pod;
 use cuguard_driver::result::module;
 use cuguard_driver::sys::CUdeviceptr;
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::Module;
 use super::module::SymbolKind;

@@ -1,10 +1,10 @@
 //! The configuration of a launch: grid, block, shared memory, cluster.
 
 use cuguard_driver::sys::{CUlaunchAttribute, CUlaunchConfig, CUstream, launch_attribute_id};
-use cust::function::{BlockSize, GridSize};
 
 #[cfg(doc)]
 use super::Function;
+use super::dim3::Dim3;
 
 /// How a kernel is launched: the blocks of the grid, the threads of a block, the dynamic shared memory of a block.
 ///
@@ -55,11 +55,10 @@ pub struct SuggestedBlock {
 
 impl LaunchConfig {
     /// `grid` blocks of `block` threads, each a number or a tuple of up to three.
-    pub fn new(grid: impl Into<GridSize>, block: impl Into<BlockSize>) -> Self {
-        let (grid, block) = (grid.into(), block.into());
+    pub fn new(grid: impl Into<Dim3>, block: impl Into<Dim3>) -> Self {
         Self {
-            grid: [grid.x, grid.y, grid.z],
-            block: [block.x, block.y, block.z],
+            grid: grid.into().to_array(),
+            block: block.into().to_array(),
             shared_bytes: 0,
             cooperative: false,
             cluster: None,
@@ -81,9 +80,8 @@ impl LaunchConfig {
 
     /// The blocks of a cluster, a number or a tuple of up to three: blocks that run at the same time and reach each other's
     /// shared memory. Each dimension must divide that of the grid. Needs compute capability 9.0.
-    pub fn cluster(mut self, cluster: impl Into<GridSize>) -> Self {
-        let cluster = cluster.into();
-        self.cluster = Some([cluster.x, cluster.y, cluster.z]);
+    pub fn cluster(mut self, cluster: impl Into<Dim3>) -> Self {
+        self.cluster = Some(cluster.into().to_array());
         self
     }
 
@@ -164,7 +162,7 @@ fn product(dims: [u32; 3]) -> u64 {
     (dims[0] * dims[1]).saturating_mul(dims[2])
 }
 
-impl<G: Into<GridSize>, B: Into<BlockSize>> From<(G, B)> for LaunchConfig {
+impl<G: Into<Dim3>, B: Into<Dim3>> From<(G, B)> for LaunchConfig {
     fn from((grid, block): (G, B)) -> Self {
         Self::new(grid, block)
     }

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "nvrtc")]
 mod cuda_source;
-mod cust_function;
+mod dim3;
 mod function;
 mod function_attributes;
 mod function_info;
@@ -14,6 +14,7 @@ mod module;
 mod module_builder;
 mod occupancy;
 
+pub use dim3::Dim3;
 pub use function::Function;
 pub use function_attributes::FunctionAttributes;
 pub use global::Global;

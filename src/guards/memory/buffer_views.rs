@@ -3,7 +3,7 @@
 use std::ops::RangeBounds;
 
 use bytemuck::{AnyBitPattern, NoUninit, Zeroable};
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::cast;
 use crate::core::Owner;

@@ -1,6 +1,6 @@
 //! Views of equal parts, one after another.
 
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use crate::error::{Error, Result};
 use crate::guards::{DeviceBuffer, DeviceView, DeviceViewMut};

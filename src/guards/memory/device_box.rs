@@ -1,10 +1,10 @@
 //! One value in device memory.
 
-use cust::memory::{DeviceCopy, DevicePointer};
+use cust_core::DeviceCopy;
 
 use super::source::Parts;
 use crate::error::Result;
-use crate::guards::{Context, DeviceBuffer, DeviceView, DeviceViewMut};
+use crate::guards::{Context, DeviceBuffer, DevicePointer, DeviceView, DeviceViewMut};
 
 /// One value of type `T` in device memory, freed on drop.
 ///

@@ -1,12 +1,15 @@
 //! Device memory for a slice of values.
 
+use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::Arc;
 
 use bytemuck::Zeroable;
 use cuguard_driver::result::memory;
 use cuguard_driver::sys::CUdeviceptr;
-use cust::memory::{DeviceCopy, DevicePointer, DeviceSlice};
+#[cfg(feature = "cust")]
+use cust::memory::{DevicePointer, DeviceSlice};
+use cust_core::DeviceCopy;
 
 use super::device_memory::DeviceMemory;
 use super::source::{Parts, PoolRef, Source};
@@ -25,9 +28,9 @@ use cuguard_sync::process;
 /// zero-sized types allocate nothing. What a `T` of your own must implement is listed in the
 /// [guide](crate::guide::guards#element-types).
 ///
-/// Dereferences to [`cust`'s `DeviceSlice`][slice], so `cust`'s copy traits and launch macro accept it. A `DeviceSlice`
-/// that is copied out of the buffer does not keep it alive; [`Stream::scope`](crate::Stream::scope) borrows the buffer
-/// instead.
+/// With the feature `cust`, dereferences to [`cust`'s `DeviceSlice`][slice], so `cust`'s copy traits and launch macro
+/// accept it. A `DeviceSlice` that is copied out of the buffer does not keep it alive;
+/// [`Stream::scope`](crate::Stream::scope) borrows the buffer instead.
 ///
 /// [slice]: https://docs.rs/cust/0.3/cust/memory/struct.DeviceSlice.html
 ///
@@ -47,11 +50,16 @@ use cuguard_sync::process;
 pub struct DeviceBuffer<T: DeviceCopy> {
     /// The target of `Deref`. Safe code can overwrite it through `DerefMut`, so address and length are read from
     /// `owned` and `len` only.
-    pub(super) slice: DeviceSlice<T>,
+    #[cfg(feature = "cust")]
+    pub(crate) slice: DeviceSlice<T>,
+    elements: PhantomData<Elements<T>>,
     len: usize,
     /// Frees the memory on drop; owns nothing if the values need no memory.
     pub(super) owned: OwnedResource,
 }
+
+/// `Send` and `Sync` as `T`, and invariant as `DeviceSlice<T>` is, so that the feature `cust` changes neither.
+type Elements<T> = (T, fn(T) -> T);
 
 /// Allocates device memory and stays inside the gate, so that the caller can initialize it. Not generic, so compiled
 /// once.
@@ -161,10 +169,16 @@ impl<T: DeviceCopy> DeviceBuffer<T> {
 
     #[inline]
     pub(super) fn from_owned(len: usize, owned: OwnedResource) -> Self {
+        #[cfg(feature = "cust")]
         let start = DevicePointer::from_raw(owned.address());
-        // SAFETY: the allocation holds `len` values.
-        let slice = unsafe { DeviceSlice::from_raw_parts(start, len) };
-        Self { slice, len, owned }
+        Self {
+            // SAFETY: the allocation holds `len` values.
+            #[cfg(feature = "cust")]
+            slice: unsafe { DeviceSlice::from_raw_parts(start, len) },
+            elements: PhantomData,
+            len,
+            owned,
+        }
     }
 
     /// Copies `values` to a new allocation from `source`: a context, a stream or a [pool](crate::Pool); see [`Source`].

@@ -3,7 +3,7 @@
 //! The kind of memory determines which work an access must be ordered after:
 //!
 //! - Synchronous memory: nothing is pending on it but work on the default stream. (Scopes wait for their work.)
-//! - Stream-ordered memory: work on its home stream; work on the default stream too, once `cust` saw it.
+//! - Stream-ordered memory: work on its home stream; work on the default stream too, once other code has its address.
 //!
 //! Copies wait until they are complete. Fills of stream-ordered memory need not: each later access is ordered after the
 //! home stream.
@@ -24,7 +24,7 @@ pub(crate) struct DeviceMemory<'a> {
     bytes: usize,
     state: &'a Arc<ContextState>,
     home: Option<&'a Arc<StreamState>>,
-    /// Knows whether `cust` saw the memory. `None`: it may have.
+    /// Knows whether other code has the address. `None`: it may have.
     owned: Option<&'a OwnedResource>,
     /// Whether it is a block of a pool of this crate, where there is no owner that knows it.
     is_pooled: bool,
@@ -110,7 +110,7 @@ impl<'a> DeviceMemory<'a> {
 
     /// Whether work on the default stream may still use the memory.
     fn is_used_on_default_stream(&self) -> bool {
-        self.home.is_none() || self.owned.is_none_or(OwnedResource::is_shared_with_cust)
+        self.home.is_none() || self.owned.is_none_or(OwnedResource::is_exposed)
     }
 
     /// Fails if other code captures the home stream: a copy or a fill would become a node of its graph, which may run after
@@ -130,7 +130,7 @@ impl<'a> DeviceMemory<'a> {
         Ok(())
     }
 
-    /// Orders the home stream after the default stream, if `cust` may have seen stream-ordered memory. The context is
+    /// Orders the home stream after the default stream, if other code may have the address of stream-ordered memory. The context is
     /// current.
     fn order_home(&self, entered: &Entered<'_>) -> Result<()> {
         match self.home {

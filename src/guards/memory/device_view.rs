@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::ops::RangeBounds;
 
 use bytemuck::{AnyBitPattern, NoUninit};
-use cust::memory::{DeviceCopy, DevicePointer};
+use cust_core::DeviceCopy;
 
 use super::cast;
 use super::device_memory::DeviceMemory;
@@ -14,7 +14,7 @@ use super::host_limit::host_vec;
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::guards::{DeviceBuffer, check_len, check_range};
+use crate::guards::{DeviceBuffer, DevicePointer, check_len, check_range};
 
 /// A shared borrow of `len` values of `T` in device memory, as `&[T]` is of host memory: of a [`DeviceBuffer`], a
 /// [`DeviceBox`](crate::DeviceBox), a [`ManagedBuffer`](crate::ManagedBuffer) or a part of them.

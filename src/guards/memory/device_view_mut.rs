@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use bytemuck::{AnyBitPattern, NoUninit};
-use cust::memory::{DeviceCopy, DevicePointer};
+use cust_core::DeviceCopy;
 
 use super::device_memory::DeviceMemory;
 use super::device_view::DeviceView;
@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::error::Result;
 #[cfg(doc)]
 use crate::guards::DeviceBuffer;
+use crate::guards::DevicePointer;
 
 /// An exclusive borrow of `len` values of `T` in device memory, as `&mut [T]` is of host memory: of a [`DeviceBuffer`], a
 /// [`DeviceBox`](crate::DeviceBox), a [`ManagedBuffer`](crate::ManagedBuffer) or a part of them.

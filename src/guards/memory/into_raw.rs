@@ -3,7 +3,7 @@
 use std::mem;
 
 use cuguard_driver::sys::CUdeviceptr;
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use crate::core::{OwnedResource, Owner};
 use crate::guards::{Context, DeviceBuffer};

@@ -2,7 +2,7 @@
 
 use cuguard_driver::result::{device, memory};
 use cuguard_driver::sys::{CUdevice, device_attribute, mem_advise};
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::managed_buffer::NOT_CONCURRENT;
 use crate::core::{Entered, same_context};

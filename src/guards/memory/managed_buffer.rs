@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytemuck::Zeroable;
 use cuguard_driver::result::{CallError, device, memory};
 use cuguard_driver::sys::{CUresult, device_attribute, flags};
-use cust::memory::{DeviceCopy, DevicePointer};
+use cust_core::DeviceCopy;
 
 use super::device_memory::DeviceMemory;
 use super::driver_memory::DriverMemory;
@@ -15,7 +15,7 @@ use crate::core::{self, ContextState, Request};
 #[cfg(doc)]
 use crate::error::Error;
 use crate::error::Result;
-use crate::guards::{Context, DeviceView, DeviceViewMut, bytes_of};
+use crate::guards::{Context, DevicePointer, DeviceView, DeviceViewMut, bytes_of};
 use crate::recovery;
 use cuguard_registry::ResourceKind;
 

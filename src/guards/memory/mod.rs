@@ -3,13 +3,15 @@
 //!
 //! They know nothing of scopes: a scope borrows the guards and reads their address and length.
 
+mod address;
 mod buffer_views;
 mod cast;
 mod chunks;
-mod cust_interop;
 mod device_box;
 mod device_buffer;
 mod device_memory;
+#[cfg(any(test, not(feature = "cust")))]
+mod device_pointer;
 mod device_view;
 mod device_view_mut;
 mod driver_memory;
@@ -30,9 +32,13 @@ mod stream_ordered;
 mod view_writes;
 mod write_combined;
 
+#[cfg(feature = "cust")]
+pub use cust::memory::DevicePointer;
 pub use device_box::DeviceBox;
 pub use device_buffer::DeviceBuffer;
 pub(crate) use device_memory::DeviceMemory;
+#[cfg(not(feature = "cust"))]
+pub use device_pointer::DevicePointer;
 pub use device_view::DeviceView;
 pub use device_view_mut::DeviceViewMut;
 pub use driver_pool::DriverPool;

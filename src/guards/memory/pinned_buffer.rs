@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use bytemuck::Zeroable;
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use cuguard_registry::ResourceKind;
 

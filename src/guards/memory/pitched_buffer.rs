@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytemuck::Zeroable;
 use cuguard_driver::result::{copy, memory};
 use cuguard_driver::sys::{CUDA_MEMCPY2D, CUdeviceptr, memory_type};
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::device_memory::DeviceMemory;
 use super::host_limit::host_vec;

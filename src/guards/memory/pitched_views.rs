@@ -1,11 +1,11 @@
 //! The rows and the shape of a matrix in device memory.
 
 use bytemuck::AnyBitPattern;
-use cust::memory::{DeviceCopy, DevicePointer};
+use cust_core::DeviceCopy;
 
 use super::device_memory::DeviceMemory;
 use crate::error::{Error, Result};
-use crate::guards::{DeviceView, DeviceViewMut, PitchedBuffer};
+use crate::guards::{DevicePointer, DeviceView, DeviceViewMut, PitchedBuffer};
 
 impl<T: DeviceCopy> PitchedBuffer<T> {
     /// A view of a row, to be read.

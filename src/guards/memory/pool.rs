@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::source::{Parts, PoolRef, Source, SourceParts, sealed};
 use crate::core::pool_compaction::compact;

@@ -4,7 +4,7 @@ use std::mem;
 use std::ops::{Deref, DerefMut};
 
 use cuguard_driver::result::memory;
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use crate::core::host_memory::release;
 use crate::core::{HostMemory, OwnedResource, Released, page_locked};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytemuck::Zeroable;
 use cuguard_driver::result::{self, memory};
 use cuguard_driver::sys::CUdeviceptr;
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use crate::core::{
     self, DriverPoolState, Failed, OwnedResource, Owner, Request, StreamState, VirtualPool,

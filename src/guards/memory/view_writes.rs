@@ -1,7 +1,7 @@
 //! Copies and fills through an exclusive view.
 
 use bytemuck::{NoUninit, Zeroable};
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 #[cfg(doc)]
 use crate::error::Error;

@@ -3,7 +3,7 @@
 use bytemuck::Zeroable;
 use cuguard_driver::result::memory;
 use cuguard_driver::sys::flags;
-use cust::memory::DeviceCopy;
+use cust_core::DeviceCopy;
 
 use super::driver_memory::DriverMemory;
 use super::host_limit;

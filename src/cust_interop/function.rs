@@ -5,8 +5,8 @@ use std::ops::Deref;
 
 use cuguard_driver::sys::CUfunction;
 
-use super::Function;
 use crate::error::Error;
+use crate::guards::Function;
 
 // `deref` below relies on this.
 const _: () = assert!(
