@@ -22,7 +22,12 @@ fail() {
 echo "== package"
 cargo fetch --locked --quiet
 rm -rf "$target/package"
-cargo package --workspace --locked --allow-dirty --no-verify --quiet --target-dir "$target"
+# Packages that are not published are left out.
+mapfile -t unpublished < <(
+    cargo metadata --no-deps --format-version=1 --locked |
+        python3 -c 'import json, sys; [print(one["name"]) for one in json.load(sys.stdin)["packages"] if one["publish"] == []]'
+)
+cargo package --workspace "${unpublished[@]/#/--exclude=}" --locked --allow-dirty --no-verify --quiet --target-dir "$target"
 
 echo "== what is in each package"
 for package in "$target"/package/*.crate; do
