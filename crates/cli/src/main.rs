@@ -1,12 +1,15 @@
 //! The command `cuguard`.
 //!
 //! `cuguard doctor` examines the GPUs of this machine, `cuguard run` runs a CUDA program and reports its leaks, `cuguard dump` and
-//! `cuguard watch` show a running one, `cuguard report` and `cuguard diff` show recordings. `--help` lists their options.
+//! `cuguard watch` show a running one, `cuguard report` and `cuguard diff` show recordings. `--help` lists their options;
+//! `cuguard man` and `cuguard completions` write them as manual pages and for shells.
 
+mod completions;
 mod diff;
 mod doctor;
 mod dump;
 mod live_process;
+mod man;
 mod output_file;
 mod report;
 mod run;
@@ -14,7 +17,7 @@ mod watch;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Examines GPUs, and the memory that CUDA programs hold and leak
 #[derive(Debug, Parser)]
@@ -38,6 +41,10 @@ enum Command {
     Dump(dump::Options),
     /// Watch the memory of a running process: live bytes, rates, the largest call sites
     Watch(watch::Options),
+    /// Print a script with which a shell completes commands and options
+    Completions(completions::Options),
+    /// Write the manual pages of all commands to a folder
+    Man(man::Options),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +59,8 @@ fn main() -> ExitCode {
         Command::Diff(options) => diff::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Watch(options) => watch::run(&options),
+        Command::Completions(options) => completions::run(&options, Arguments::command()),
+        Command::Man(options) => man::run(&options, Arguments::command()),
     }
 }
 

@@ -6,6 +6,7 @@ mod crate_inside;
 mod crate_recordings;
 mod doctor;
 mod doctor_pools;
+mod generated;
 mod live;
 mod python_package;
 mod record;

@@ -35,7 +35,7 @@ pub(super) enum Failure {
         help: &'static str,
     },
     #[error(
-        "this build of cuguard has no {what}: it is built for Linux with glibc, on x86_64 and aarch64, in a clone of the repository{}",
+        "this build of cuguard has no {what}: it is built for Linux with glibc, on x86_64 and aarch64{}",
         for_debug(package)
     )]
     NoLibrary {

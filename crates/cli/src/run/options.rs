@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, ValueHint};
 use cuguard_report::FailOn;
 
 /// The command's options.
@@ -66,7 +66,7 @@ pub(crate) struct Options {
     pub(super) fail_on: Option<FailOn>,
 
     /// The program and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     pub(super) program: Vec<OsString>,
 }
 
