@@ -9,7 +9,8 @@
 
 The chapters in src/guide are for rustdoc, which compiles their examples and resolves their links to items of the crate. Here a
 chapter gets a title, its sections move down a level, hidden lines of examples are left out, links between chapters are relative,
-and links to items become code. `scripts/site.sh` makes the site.
+and links to items become code. A comment `<!-- picture: FILE TEXT -->` becomes a picture, which rustdoc's pages cannot have: their
+folder is made by rustdoc alone. `scripts/site.sh` makes the site.
 """
 
 import posixpath
@@ -30,6 +31,7 @@ HIDDEN = re.compile(r"^ *#( |$)")
 LINK = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\(((?:[^()\s]|\([^()]*\))*)\)")
 # On the first page, what the site has instead is a link.
 API = "documentation of the API (`cargo doc --open`)"
+PICTURE = re.compile(r"^<!-- picture: (\S+) (.*) -->$")
 # `[`name`]`, which rustdoc resolves.
 SHORT = re.compile(r"\[(`[^`\]]+`)\](?![\[(])")
 
@@ -101,6 +103,7 @@ def chapter(file, title, item=lambda text: text):
     source = (SOURCE / file).read_text(encoding="utf-8").split("\n")
     page, waiting, rust, inside = [], [], False, False
     for line in source:
+        line = PICTURE.sub(r"![\2](\1)", line)
         fence = FENCE.match(line)
         if fence is None and not inside and line.strip():
             waiting.append(f"#{line}" if re.match(r"#+ ", line) else line)

@@ -189,3 +189,10 @@ def test_without_cuguard_run_the_error_says_what_to_do(run):
     assert code == 1
     assert "cuguard._process.NotAudited: " in output or "cuguard.NotAudited: " in output
     assert "start it with `cuguard run -- python3 ...`" in output, output
+
+
+def test_the_demo_of_the_documentation(audited):
+    code, output = audited("from cuguard.demo import main\nmain()\n")
+    assert code == 0 and "trained on the weights at 0x" in output, output
+    assert "lost 12 MiB in 4 allocations of device memory\n" in output, output
+    assert "train_step" in output and "load_weights" not in output.split("at the peak")[0], output
