@@ -34,11 +34,11 @@ api=${CARGO_TARGET_DIR:-target}/doc
 # A copy of the documents, whose chapters have links to the API.
 book=$(mktemp -d)
 trap 'rm -rf "$book"' EXIT
-cp -r book.toml docs "$book"
+cp -r docs "$book"
 scripts/guide.py --site "$api" "$book/docs"
 
 rm -rf "$folder"
-mdbook build "$book" --dest-dir "$folder"
+mdbook build "$book/docs" --dest-dir "$folder"
 cp -r "$api" "$folder/api"
 # For hosts that would leave out files whose names begin with an underscore.
 touch "$folder/.nojekyll"
