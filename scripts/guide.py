@@ -51,8 +51,13 @@ def chapters():
 
 
 def plain(text):
-    """What a reader sees of a piece of HTML or Markdown."""
-    return " ".join(re.sub(r"[`*\\]", "", unescape(re.sub(r"<[^>]+>", "", text))).split())
+    """A piece of Markdown without its marks."""
+    return " ".join(re.sub(r"[`*\\]", "", text).split())
+
+
+def shown(text):
+    """What rustdoc makes of it, which also has other quotes."""
+    return " ".join(unescape(re.sub(r"<[^>]+>", "", text)).replace("’", "'").replace("*", "").split())
 
 
 class Items:
@@ -63,7 +68,7 @@ class Items:
         self.name, self.missing, self.addresses = name, [], {}
         # Not the links of the bar beside the chapter.
         for address, text in re.findall(r'<a href="([^"]+)"[^>]*>(.*?)</a>', page[page.index('class="docblock"') :], re.DOTALL):
-            self.addresses.setdefault(plain(text), []).append(unescape(address))
+            self.addresses.setdefault(shown(text), []).append(unescape(address))
 
     def link(self, text):
         # The same text may lead to several items: they come in the order of the chapter.
@@ -165,6 +170,11 @@ def write_site(api, docs):
     if API not in text:
         missing.append(f"docs/README.md does not have {API}")
     front.write_text(text.replace(API, "[documentation of the API](api/cuguard/index.html)"), encoding="utf-8")
+    # mdBook makes a README.md the index of its folder, and leaves the links to it.
+    for path in docs.rglob("*.md"):
+        if path.name != "SUMMARY.md":
+            text = path.read_text(encoding="utf-8")
+            path.write_text(re.sub(r"(\]\((?:[\w./-]*/)?)README\.md", r"\1index.md", text), encoding="utf-8")
     return missing
 
 
