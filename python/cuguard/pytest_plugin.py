@@ -268,13 +268,15 @@ class _Watch:
     def growth(self):
         """What the test keeps, and how many bytes it is."""
         after = self.settle()
-        grown = []
+        grown, of_fixtures = [], 0
         for site in after._growth_by_stack(self.before):
-            rest = site.bytes - self.of_fixtures.get(site._key(), 0)
-            if rest > 0:
-                grown.append(site._replace(bytes=rest))
+            # After the last test that uses it, a fixture is torn down: what it has freed counts for neither.
+            of_fixture = min(site.bytes, self.of_fixtures.get(site._key(), 0))
+            of_fixtures += of_fixture
+            if site.bytes > of_fixture:
+                grown.append(site._replace(bytes=site.bytes - of_fixture))
         # What replaces what another line allocated is no growth.
-        total = after._total_growth(self.before) - sum(self.of_fixtures.values())
+        total = after._total_growth(self.before) - of_fixtures
         total = min(sum(site.bytes for site in grown), total)
         return (merged(grown), total) if total > 0 else ([], 0)
 

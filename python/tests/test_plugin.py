@@ -177,6 +177,25 @@ class TestIt:
     assert "  10 MiB in 1 device block, " in summary, output
 
 
+def test_the_last_test_that_uses_a_fixture(tests):
+    text = """
+import pytest
+from driver import Block
+
+kept = []
+
+@pytest.fixture(scope="module")
+def model():
+    return Block(32 << 20)
+
+def test_keeps(model):
+    kept.append(Block(3 << 20))
+"""
+    code, output = tests(text, "--cuguard")
+    summary = output.split("cuguard: GPU memory")[1]
+    assert summary.count(" keeps") == 1 and "test_program.py::test_keeps keeps 3 MiB:" in summary, output
+
+
 def test_a_test_may_ask_for_its_own_peak(tests):
     text = """
 import cuguard
