@@ -15,6 +15,7 @@
 //! | [`testing_without_a_gpu`] | the simulated GPU and its faults |
 //! | [`coming_from_cust`] | the same operations side by side |
 //! | [`coming_from_cudarc`] | the same for `cudarc` |
+//! | [`which_tool`] | for which problem: cuguard, compute-sanitizer, Nsight Systems, PyTorch's snapshot, `nvidia-smi` |
 //! | [`limits`] | what the crate cannot see or prevent |
 
 #[allow(unused_imports, reason = "links in the chapters resolve in this scope")]
@@ -54,5 +55,6 @@ chapters! {
     testing_without_a_gpu "testing-without-a-gpu.md"
     coming_from_cust "coming-from-cust.md"
     coming_from_cudarc "coming-from-cudarc.md"
+    which_tool "which-tool.md"
     limits "limits.md"
 }

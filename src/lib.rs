@@ -55,8 +55,8 @@
 //! [kernels](guide::kernels), [any CUDA program](guide::any_cuda_program), [devices and
 //! interop](guide::devices_and_interop), [leak reports](guide::leak_reports), [recordings](guide::recordings), [out of
 //! memory](guide::out_of_memory), [testing without a GPU](guide::testing_without_a_gpu), coming from
-//! [`cust`](guide::coming_from_cust) or [`cudarc`](guide::coming_from_cudarc), and [what the crate cannot
-//! see](guide::limits).
+//! [`cust`](guide::coming_from_cust) or [`cudarc`](guide::coming_from_cudarc), [which tool for which problem](guide::which_tool), and
+//! [what the crate cannot see](guide::limits).
 
 #[doc(inline)]
 pub use cuguard_driver as driver;

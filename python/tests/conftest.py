@@ -4,6 +4,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import sysconfig
 
 import pytest
 
@@ -43,8 +44,9 @@ def audited(run, tmp_path):
 
     def audited(text):
         (tmp_path / "program.py").write_text(text)
-        command = shutil.which("cuguard")
-        assert command, "no cuguard on the PATH"
+        # That of the virtual environment, which need not be activated; from sources, one on the PATH.
+        command = shutil.which("cuguard", path=sysconfig.get_path("scripts")) if INSTALLED else shutil.which("cuguard")
+        assert command, "no command cuguard"
         return run(command, "run", "--", sys.executable, "program.py")
 
     return audited

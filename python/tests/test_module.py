@@ -189,3 +189,11 @@ def test_without_cuguard_run_the_error_says_what_to_do(run):
     assert code == 1
     assert "cuguard._process.NotAudited: " in output or "cuguard.NotAudited: " in output
     assert "start it with `cuguard run -- python3 ...`" in output, output
+
+
+def test_the_demo_of_the_documentation(audited):
+    code, output = audited("from cuguard.demo import main\nmain()\n")
+    assert code == 0 and "trained on the weights at 0x" in output, output
+    assert "lost 12 MiB in 4 allocations of device memory\n" in output, output
+    lost, _, after = output.partition("at the peak")
+    assert "train_step" in lost and "16 MiB" not in lost and "16 MiB" in after, output

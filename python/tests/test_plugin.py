@@ -342,9 +342,17 @@ def test_bad_options(tests, options, why):
     assert code == 4 and why in output, output
 
 
-@pytest.mark.skipif(INSTALLED, reason="the package has its own command")
-def test_without_the_command(tests):
-    code, output = tests("def test_nothing():\n    pass\n", "--cuguard", PATH="/nowhere")
+def test_without_the_command(tests, tmp_path):
+    # An installed package has one.
+    (tmp_path / "nowhere.py").write_text(
+        """
+import sysconfig
+
+get_path = sysconfig.get_path
+sysconfig.get_path = lambda name, *rest: "/nowhere" if name == "scripts" else get_path(name, *rest)
+"""
+    )
+    code, output = tests("def test_nothing():\n    pass\n", "--cuguard", "-p", "nowhere", PATH="/nowhere")
     assert code == 4 and "no command `cuguard` in " in output, output
 
 

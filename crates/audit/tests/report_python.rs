@@ -150,7 +150,7 @@ fn python_script(script: &str, interpreter: &str, library: &str, words: &str) ->
 
 fn interpreters() -> Vec<String> {
     let mut all = vec!["python3".to_owned()];
-    all.extend((9..=14).map(|minor| format!("python3.{minor}")));
+    all.extend((9..=15).map(|minor| format!("python3.{minor}")));
     // Those of pyenv.
     let home = std::env::var("PYENV_ROOT").or_else(|_| Ok(std::env::var("HOME")? + "/.pyenv"));
     let versions = home
@@ -188,7 +188,7 @@ fn python_frames_are_read_where_the_lock_is_released() {
 
 /// Whether frames can be read without the lock.
 fn is_read_without_lock(interpreter: &str) -> bool {
-    let code = "import sys; sys.exit(sys.version_info >= (3, 14))";
+    let code = "import sys; sys.exit(sys.version_info >= (3, 16))";
     let run = Command::new(interpreter).args(["-c", code]).output();
     run.is_ok_and(|run| run.status.success())
 }
@@ -203,7 +203,7 @@ fn python_frames_are_named(library: &str, words: &str) {
         if library == "CDLL" && !is_read_without_lock(&interpreter) {
             not_run(
                 Requirement::OtherPythons,
-                format_args!("{interpreter} is newer than 3.13"),
+                format_args!("{interpreter} is newer than 3.15"),
             );
             continue;
         }

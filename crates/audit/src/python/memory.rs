@@ -1,6 +1,6 @@
 //! The frames of a thread that has released the lock, read from the interpreter's memory.
 //!
-//! - CPython 3.13 publishes where its structures have what a debugger needs, as a table of offsets at the start of
+//! - CPython 3.13 and later publish where their structures have what a debugger needs, as a table of offsets at the start of
 //!   `_PyRuntime`.
 //! - 3.9 to 3.12 get no more than security fixes, so their structures do not change any more.
 //!
@@ -22,7 +22,7 @@ use super::walk::{CODE, Layout, MOST, Memory, Raw, WORDS, text, walk, word};
 fn layout(api: &Api) -> Option<&'static Layout> {
     static LAYOUT: OnceLock<Option<Layout>> = OnceLock::new();
     let layout = LAYOUT.get_or_init(|| match api.minor()? {
-        13 => {
+        13.. => {
             let mut table = [0; WORDS * 8];
             let is_read = Process.read(api.runtime?, &mut table) == table.len();
             is_read.then(|| Layout::published(&table)).flatten()

@@ -1,6 +1,6 @@
 //! The frames of a thread that has released the interpreter's lock, as extensions do around calls of CUDA.
 //!
-//! The public functions need the lock, and to wait for it could deadlock. `memory` reads the frames, of CPython 3.9 to 3.13.
+//! The public functions need the lock, and to wait for it could deadlock. `memory` reads the frames, of CPython 3.9 to 3.15.
 //! Where that finds none, CPython's own `_Py_DumpTraceback` is called, which 3.11 and 3.12 export: it is the function behind
 //! `faulthandler`, made for a process that crashes. It reads the frames of a thread without reference counts or allocations,
 //! and writes them to a file as text, piece by piece, which takes many calls of the kernel. Here the thread is the calling

@@ -6,14 +6,46 @@ use std::ffi::c_int;
 /// The table begins with this, and has the version next.
 const COOKIE: &[u8; 8] = b"xdebugpy";
 
-/// The version whose table is known: 3.13.
-const VERSION: usize = 0x030d;
-
 /// Words of the table that are read.
-pub(super) const WORDS: usize = 71;
+pub(super) const WORDS: usize = 93;
 
-/// In a frame's owner: the frame marks a call from native code.
+/// Which words of the table have the offsets of a version.
+struct Published {
+    current_frame: usize,
+    /// Of a frame: the one before it, the code object, the instruction, the owner.
+    frame: [usize; 4],
+    /// Of a code object: file, name, instructions.
+    code: [usize; 3],
+    kind: usize,
+    /// Of a string: state, length, size of what is before ASCII characters.
+    string: [usize; 3],
+}
+
+impl Published {
+    /// Those of a version: 13 for 3.13. They are fixed when a version is released.
+    fn of(minor: usize) -> Option<Self> {
+        // Between versions, parts of the table get more words: what is in a part stays in its place.
+        let (current_frame, frame, code, kind, string) = match minor {
+            13 => (23, 28, 34, 45, 67),
+            14 => (26, 31, 39, 51, 77),
+            15 => (26, 39, 47, 59, 89),
+            _ => return None,
+        };
+        Some(Self {
+            current_frame,
+            frame: [frame + 1, frame + 2, frame + 3, frame + 5],
+            code: [code + 1, code + 2, code + 9],
+            kind,
+            string: [string + 1, string + 2, string + 3],
+        })
+    }
+}
+
+/// A frame with this owner, or a higher one, marks a call from native code.
 const OF_NATIVE_CODE: u8 = 3;
+
+/// From 3.14 on, the address of a code object in a frame has the kind of reference in these bits, which are 0 before.
+const KIND_OF_REFERENCE: usize = 3;
 
 /// Longer names are cut.
 const LONGEST: usize = 1024;
@@ -95,26 +127,33 @@ impl Layout {
     /// From the table. `None` for one of another version, and of an interpreter without a lock.
     pub(super) fn published(table: &[u8; WORDS * 8]) -> Option<Self> {
         let at = |index: usize| word(table, index * 8);
-        let is_known = table.starts_with(COOKIE) && at(1) >> 16 == VERSION && at(2) == 0;
+        let version = at(1) >> 16;
+        let is_known = table.starts_with(COOKIE) && version >> 8 == 3 && at(2) == 0;
+        let words = Published::of(version & 0xff).filter(|_| is_known)?;
+        let [previous, code, instruction, owner] = words.frame.map(at);
+        let [file, name, instructions] = words.code.map(at);
+        let [state, length, ascii] = words.string.map(at);
+        let kind = at(words.kind);
         let layout = Self {
-            current_frame: at(23),
+            current_frame: at(words.current_frame),
             inner: None,
-            previous: at(29),
-            code: at(30),
-            position: Position::Address(at(31), at(43)),
-            owner: Some(at(33)),
-            file: at(35),
-            name: at(37),
-            kind: at(45),
-            state: at(68),
-            length: at(69),
-            ascii: at(70),
+            previous,
+            code,
+            position: Position::Address(instruction, instructions),
+            owner: Some(owner),
+            file,
+            name,
+            kind,
+            state,
+            length,
+            ascii,
             more: 16,
         };
-        let fit = |words: &[usize], size: usize| words.iter().all(|word| at(*word) <= size - 8);
-        let fits =
-            fit(&[29, 30, 31, 33], FRAME) && fit(&[35, 37], CODE) && fit(&[45, 68, 69], HEADER);
-        (is_known && fits).then_some(layout)
+        let fit = |offsets: &[usize], size: usize| offsets.iter().all(|at| *at <= size - 8);
+        let fits = fit(&[previous, code, instruction, owner], FRAME)
+            && fit(&[file, name], CODE)
+            && fit(&[kind, state, length], HEADER);
+        fits.then_some(layout)
     }
 
     /// Of a version that gets no more than security fixes: 12 for 3.12.
@@ -174,8 +213,8 @@ pub(super) fn walk(
         }
         let frame = window.at(memory, next)?;
         let owner = layout.owner.and_then(|at| frame.get(at));
-        if owner != Some(&OF_NATIVE_CODE) {
-            let code = word(&frame, layout.code);
+        if owner.is_none_or(|owner| *owner < OF_NATIVE_CODE) {
+            let code = word(&frame, layout.code) & !KIND_OF_REFERENCE;
             let offset = match layout.position {
                 Position::Number(at, unit) => (word(&frame, at) as i32).wrapping_mul(unit),
                 Position::Address(at, start) => {
@@ -287,7 +326,7 @@ mod tests {
     use super::{COOKIE, Layout, Memory, OF_NATIVE_CODE, WORDS, text, walk};
 
     #[test]
-    fn only_a_table_of_the_known_version_is_used() {
+    fn only_a_table_of_a_known_version_is_used() {
         let table = |cookie: &[u8; 8], version: u64, free_threaded: u64, offset: u64| {
             let mut table = [0; WORDS * 8];
             for (index, word) in table.chunks_exact_mut(8).enumerate() {
@@ -301,9 +340,13 @@ mod tests {
             }
             Layout::published(&table)
         };
-        assert!(table(COOKIE, 0x030d_01f0, 0, 16).is_some());
+        for version in [0x030d_01f0, 0x030e_00f0, 0x030f_02f0] {
+            assert!(table(COOKIE, version, 0, 16).is_some());
+        }
         assert_eq!(table(b"xdebugpx", 0x030d_01f0, 0, 16), None);
-        assert_eq!(table(COOKIE, 0x030e_00f0, 0, 16), None);
+        for version in [0x030c_01f0, 0x0310_00f0, 0x040d_01f0] {
+            assert_eq!(table(COOKIE, version, 0, 16), None);
+        }
         assert_eq!(table(COOKIE, 0x030d_01f0, 1, 16), None);
         assert_eq!(table(COOKIE, 0x030d_01f0, 0, 1 << 20), None);
     }
