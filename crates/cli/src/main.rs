@@ -1,12 +1,13 @@
 //! The command `cuguard`.
 //!
-//! `cuguard doctor` examines the GPUs of this machine, `cuguard run` runs a CUDA program and reports its leaks, `cuguard dump` and
-//! `cuguard watch` show a running one, `cuguard report` and `cuguard diff` show recordings. `--help` lists their options.
+//! `cuguard doctor` examines the GPUs of this machine, `cuguard run` runs a CUDA program and reports its leaks, `cuguard dump`,
+//! `cuguard watch` and `cuguard metrics` show a running one, `cuguard report` and `cuguard diff` show recordings. `--help` lists their options.
 
 mod diff;
 mod doctor;
 mod dump;
 mod live_process;
+mod metrics;
 mod output_file;
 mod report;
 mod run;
@@ -38,6 +39,8 @@ enum Command {
     Dump(dump::Options),
     /// Watch the memory of a running process: live bytes, rates, the largest call sites
     Watch(watch::Options),
+    /// Print or serve the metrics of running processes, for Prometheus
+    Metrics(metrics::Options),
 }
 
 fn main() -> ExitCode {
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Diff(options) => diff::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Watch(options) => watch::run(&options),
+        Command::Metrics(options) => metrics::run(&options),
     }
 }
 

@@ -7,6 +7,7 @@ mod crate_recordings;
 mod doctor;
 mod doctor_pools;
 mod live;
+mod metrics;
 mod python_package;
 mod record;
 mod record_growth;
