@@ -416,7 +416,7 @@ fn a_program_with_the_crate_is_printed_and_served() {
     );
     assert_eq!(
         printed.of(process, "refused_bytes_total{device=\"0\"}"),
-        None
+        Some(0)
     );
     let site = printed
         .0

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Map, Value, json};
 
-use super::{Event, Process};
+use super::{Event, Process, tid};
 use crate::by::By;
 use crate::keys::Keys;
 use crate::look::Frames;
@@ -51,10 +51,11 @@ impl Counter {
         let values: Map<String, Value> = values
             .map(|(name, live)| (name.clone(), json!(live)))
             .collect();
+        let tid = tid(process.pid, 0);
         let event = Event {
             phase: "C",
             name: &self.name,
-            more: &[],
+            more: &[("cat", json!("memory")), ("tid", json!(tid))],
             arguments: values,
         };
         process.add(time, event);

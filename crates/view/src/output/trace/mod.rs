@@ -40,7 +40,7 @@ const SLICES: usize = 2_000;
 /// let mut json = Vec::new();
 /// trace(&[run], Frames::Program, &mut json)?;
 /// let json = String::from_utf8(json).unwrap();
-/// assert!(json.contains(r#"{"ph":"C","name":"live bytes by kind","pid":1,"ts":1.500,"args":{"device memory":512}}"#));
+/// assert!(json.contains(r#"{"ph":"C","name":"live bytes by kind","pid":1,"ts":1.500,"cat":"memory","tid":1000000,"args":{"device memory":512}}"#));
 /// # Ok::<(), cuguard_view::ViewError>(())
 /// ```
 ///
@@ -192,17 +192,12 @@ impl Process<'_> {
     }
 
     /// An async slice, from its begin to its end.
-    fn slice(
-        &mut self,
-        track: Track<'_>,
-        span: (u64, u64),
-        id: &str,
-        arguments: Map<String, Value>,
-    ) {
+    fn slice(&mut self, track: Track<'_>, span: (u64, u64), arguments: Map<String, Value>) {
         let tid = tid(self.pid, track.thread);
+        // The number of events so far is a new one for each slice. Hexadecimal, as all viewers read it.
         let more = [
             ("cat", json!(track.category)),
-            ("id", json!(format!("{}-{id}", self.pid))),
+            ("id", json!(format!("{:#x}", self.events.0.len()))),
             ("tid", json!(tid)),
         ];
         let mut arguments = Some(arguments);
@@ -313,7 +308,7 @@ fn marks(process: &mut Process<'_>, run: &Run, frames: Frames) {
                     thread: 0,
                 };
                 let span = (*time, end.map_or(run.end, |end| end.time));
-                process.slice(track, span, &format!("context-{index}"), Map::new());
+                process.slice(track, span, Map::new());
             }
             MarkKind::ContextEnded { .. } => {}
         }

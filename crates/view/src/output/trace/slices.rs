@@ -60,7 +60,7 @@ pub(super) fn add(process: &mut Process<'_>, run: &Run, frames: Frames, most: us
             thread: allocation.thread,
         };
         let span = (allocation.start, end(run, allocation));
-        process.slice(track, span, &index.to_string(), members);
+        process.slice(track, span, members);
     }
     left_out
 }

@@ -51,6 +51,8 @@ fn check(events: &[Value]) {
             }
             "b" => {
                 let id = event["id"].as_str().expect("an id").to_owned();
+                let digits = id.strip_prefix("0x").expect("hexadecimal");
+                assert!(u64::from_str_radix(digits, 16).is_ok(), "{id}");
                 assert!(used.insert(id.clone()), "{id} twice");
                 open.insert((id, event["cat"].to_string() + &name), time);
             }
@@ -62,9 +64,7 @@ fn check(events: &[Value]) {
             "i" => assert_eq!(event["s"], "p"),
             other => panic!("phase {other}"),
         }
-        if phase != "C" {
-            assert!(event["tid"].is_u64() && event["cat"].is_string(), "{event}");
-        }
+        assert!(event["tid"].is_u64() && event["cat"].is_string(), "{event}");
     }
     assert!(open.is_empty(), "without an end: {open:?}");
 }
