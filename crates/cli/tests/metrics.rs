@@ -13,7 +13,7 @@ use crate::support::audited::{
     compile, cuguard_run, folder, live_program, output, subfolder, text,
 };
 use crate::support::cuguard;
-use crate::support::metrics::{Metrics, exchange, scrape};
+use crate::support::metrics::{Metrics, exchange, scrape, scrape_once};
 use crate::support::running::{send, wait_until};
 
 /// The program that uses two devices. `None` without a C compiler, with a line on standard error.
@@ -253,12 +253,16 @@ fn several_processes_have_series_of_their_own() {
     // One that is stopped is left out, and keeps no other from replying.
     let stopped = *processes.first().expect("two");
     send(stopped, libc::SIGSTOP);
-    let now = scrape(&address);
+    let mut now = None;
+    wait_until("the other replies", || {
+        let metrics = scrape_once(&address);
+        let replies = metrics.total("processes") == 1;
+        now = Some(metrics);
+        replies
+    });
+    let now = now.expect("it was asked");
+    assert_eq!(now.total("processes_silent"), 1);
     send(stopped, libc::SIGCONT);
-    assert_eq!(
-        (now.total("processes"), now.total("processes_silent")),
-        (1, 1)
-    );
     assert_eq!(now.of(stopped, "process_info{command=\"metered\"}"), None);
     assert_eq!(run.end().0, Some(0));
 }

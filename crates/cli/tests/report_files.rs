@@ -170,7 +170,7 @@ fn options_without_effect_are_refused() {
     }
     let (code, error) = refused(&["report", &a, "--html", &out, "--frames", "all"]);
     assert_eq!(code, 2);
-    let expected = "--frames has no effect on --html; accepted with text, --json, --folded, --flamegraph and --pprof\n";
+    let expected = "--frames has no effect on --html; accepted with text, --json, --folded, --flamegraph, --pprof and --trace\n";
     assert!(error.contains(expected), "{error}");
     let (code, error) = refused(&["report", &a, &b, "--by", "label"]);
     assert_eq!(code, 2);

@@ -21,8 +21,8 @@ use std::sync::Mutex;
 
 use clap::Args;
 
-use scrape::Scrape;
 pub(crate) use scrape::Which;
+use scrape::{OF_SCRAPE, ONCE, Scrape};
 
 /// The call sites of each process that have a series of their own.
 const TOP: &str = "20";
@@ -110,10 +110,10 @@ fn try_run(options: &Options) -> Result<(), String> {
         let bound = listener.local_addr().map_err(failed)?;
         let _ = writeln!(io::stderr(), "cuguard metrics: http://{bound}/metrics");
         let scrape = Mutex::new(scrape);
-        http::serve(&listener, &|| cuguard_sync::lock(&scrape).text().0);
+        http::serve(&listener, &|| cuguard_sync::lock(&scrape).text(OF_SCRAPE).0);
         return Ok(());
     }
-    let (text, problem) = scrape.text();
+    let (text, problem) = scrape.text(ONCE);
     // Who names a process wants to know why there are no figures of it.
     if let Some(problem) = problem.filter(|_| !options.processes.is_empty()) {
         return Err(problem.to_string());
@@ -140,7 +140,7 @@ pub(crate) fn serve_run(
     let scrape = Mutex::new(Scrape::new(Which::OfRun(folder.to_owned()), options.top));
     std::thread::Builder::new()
         .name("metrics".to_owned())
-        .spawn(move || http::serve(&listener, &|| cuguard_sync::lock(&scrape).text().0))?;
+        .spawn(move || http::serve(&listener, &|| cuguard_sync::lock(&scrape).text(OF_SCRAPE).0))?;
     Ok(bound)
 }
 

@@ -1,8 +1,8 @@
 //! Which processes are asked, and their replies as metrics.
 
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use std::{fs, io, thread};
 
 use cuguard::snapshot::{Amount, Totals};
 use cuguard_live::{AskError, Request, ask_within};
@@ -11,10 +11,13 @@ use serde::Deserialize;
 
 use crate::live_process::descendants;
 
-/// How long a request takes at most: Prometheus waits for 10 s by default.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one process is waited for: one that is stopped must not keep the others from being asked.
-const PATIENCE_EACH: Duration = Duration::from_secs(2);
+/// How long a process is waited for: for a scrape, as Prometheus waits for 10 s by default. A process that has not named its call
+/// sites before may take longer, and has the names at the next one.
+pub(super) const OF_SCRAPE: Duration = Duration::from_secs(5);
+/// The same where the metrics are printed once.
+pub(super) const ONCE: Duration = Duration::from_secs(60);
+/// How many processes are asked at once: one that is stopped keeps none of the others from being asked.
+const AT_ONCE: usize = 64;
 
 /// Which processes are asked.
 #[derive(Debug)]
@@ -43,30 +46,58 @@ impl Scrape {
     }
 
     /// The metrics of this moment; and where no process has any, why the first one has none.
-    pub(super) fn text(&mut self) -> (String, Option<AskError>) {
+    pub(super) fn text(&mut self, patience: Duration) -> (String, Option<AskError>) {
         let sites = self.metrics.wanted_sites();
         let (mut figures, mut silent, mut problem) = (Vec::new(), 0, None);
-        let until = Instant::now() + PATIENCE;
-        for process in self.which.processes() {
-            let left = until.saturating_duration_since(Instant::now());
-            let within = left.min(PATIENCE_EACH);
-            match ask_within(process, Request::Stats { sites }, within) {
-                Ok(texts) => figures.extend(texts.iter().filter_map(|text| read(process, text))),
-                Err(error) => {
-                    let is_missing = matches!(
-                        error,
-                        AskError::NoServer { .. }
-                            | AskError::NoProcess { .. }
-                            | AskError::OtherUser { .. }
-                    );
-                    silent += u64::from(!is_missing);
-                    problem.get_or_insert(error);
+        for processes in self.which.processes().chunks(AT_ONCE) {
+            for (process, result) in ask_all(processes, Request::Stats { sites }, patience) {
+                match result {
+                    Ok(texts) => {
+                        figures.extend(texts.iter().filter_map(|text| read(process, text)))
+                    }
+                    Err(error) => {
+                        let is_missing = matches!(
+                            error,
+                            AskError::NoServer { .. }
+                                | AskError::NoProcess { .. }
+                                | AskError::OtherUser { .. }
+                        );
+                        silent += u64::from(!is_missing);
+                        problem.get_or_insert(error);
+                    }
                 }
             }
         }
         let problem = problem.filter(|_| figures.is_empty());
         (self.metrics.text(&figures, silent), problem)
     }
+}
+
+/// Asks processes at the same time.
+fn ask_all(
+    processes: &[u32],
+    request: Request,
+    patience: Duration,
+) -> Vec<(u32, Result<Vec<String>, AskError>)> {
+    thread::scope(|scope| {
+        let asked = processes.iter().map(|process| {
+            let ask = move || ask_within(*process, request, patience);
+            let asking = thread::Builder::new().spawn_scoped(scope, ask);
+            (*process, asking)
+        });
+        let asked: Vec<_> = asked.collect();
+        let replies = asked.into_iter().map(|(process, asking)| {
+            let failed = |error| Err(AskError::Connection { process, error });
+            let reply = match asking {
+                Ok(asking) => asking
+                    .join()
+                    .unwrap_or_else(|_| failed(io::ErrorKind::Other.into())),
+                Err(error) => failed(error),
+            };
+            (process, reply)
+        });
+        replies.collect()
+    })
 }
 
 impl Which {
