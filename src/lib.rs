@@ -169,6 +169,7 @@ pub mod oom {
 
 /// Reports: their settings, and snapshots as text and JSON.
 pub mod report {
+    pub use crate::live::metrics;
     #[doc(inline)]
     pub use cuguard_report::{
         ByteSize, Checkpoint, Colour, DumpSignal, FailOn, ParseDumpSignalError, ParseFailOnError,

@@ -3,17 +3,24 @@
 //! The server's thread reads registries and never calls the driver. It starts with the first context, if `LEAK_REPORT`
 //! turns reports on. When another process of the user runs short of memory, that process asks this one to release the
 //! idle memory of its pools, and a thread other than the server's releases it.
+//!
+//! [`metrics`] has the same figures for a program that serves them itself. There is no HTTP server here: a program that is
+//! scraped mostly has one, a library should not listen at a port because of a variable in the environment, and
+//! `cuguard metrics` serves those that have none.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cuguard_live::{Format, Options, Source};
 use cuguard_registry::{ResourceKind, Snapshot, SnapshotReason, Totals};
-use cuguard_report::{self as report, ContextPool, Report, ReportSettings, SiteNames, Stats};
+use cuguard_report::{
+    self as report, ContextPool, DeviceFigures, Metrics, Report, ReportSettings, SiteNames, Stats,
+};
 use cuguard_sync::{clock, process};
 
 use crate::core::lock::lock;
-use crate::core::{ContextState, idle, open_contexts};
+use crate::core::{ContextState, ended, idle, open_contexts};
 
 /// The open contexts of this process.
 struct Contexts {
@@ -74,40 +81,8 @@ impl Source for Contexts {
     }
 
     fn stats(&self, sites: usize) -> String {
-        let mut stats = Stats {
-            tool: "cuguard",
-            process: std::process::id(),
-            command: cuguard_live::command_line(),
-            time: Duration::from_nanos(clock::nanoseconds()),
-            ..Stats::default()
-        };
-        let contexts = open_contexts::all();
-        for kind in ResourceKind::ALL.iter().copied() {
-            let mut sum = Totals::default();
-            for totals in contexts.iter().map(|state| state.registry.totals(kind)) {
-                sum.count += totals.count;
-                sum.bytes += totals.bytes;
-                sum.peak_bytes += totals.peak_bytes;
-                sum.allocated += totals.allocated;
-            }
-            if sum.allocated != 0 {
-                stats.totals.push((kind, sum));
-            }
-        }
-        for state in &contexts {
-            let pools = state.pools_of_cuguard().usage().into_iter();
-            stats.pools.extend(pools.map(|usage| ContextPool {
-                context: state.number,
-                device: state.device,
-                usage,
-            }));
-            let usage = state.registry.memory_usage();
-            stats
-                .sites
-                .extend(usage.sites.into_iter().map(|site| site.group));
-        }
         let mut names = lock(&self.names);
-        stats.to_json(sites, names.get_or_insert_default())
+        stats().to_json(sites, names.get_or_insert_default())
     }
 
     fn trim(&self, device: [u8; 16]) -> u64 {
@@ -119,4 +94,117 @@ impl Source for Contexts {
             report::write_requested(&snapshot, &settings);
         }
     }
+}
+
+/// The figures of this process.
+fn stats() -> Stats {
+    let mut stats = Stats {
+        tool: "cuguard",
+        process: std::process::id(),
+        command: cuguard_live::command_line(),
+        time: Duration::from_nanos(clock::nanoseconds()),
+        ..Stats::default()
+    };
+    let (contexts, ended) = open_contexts::all_and_ended();
+    // By device and kind.
+    let mut sums: BTreeMap<u32, [Totals; ResourceKind::COUNT]> = BTreeMap::new();
+    for state in &contexts {
+        let sums = sums.entry(state.device).or_default();
+        for kind in ResourceKind::ALL {
+            let (sum, totals) = (&mut sums[kind.index()], state.registry.totals(*kind));
+            sum.count += totals.count;
+            sum.bytes += totals.bytes;
+            sum.peak_bytes += totals.peak_bytes;
+            sum.allocated += totals.allocated;
+        }
+    }
+    for (device, ended) in ended {
+        let sums = sums.entry(device).or_default();
+        for (index, sum) in sums.iter_mut().enumerate() {
+            sum.allocated += ended.allocated[index];
+            sum.peak_bytes = sum.peak_bytes.max(ended.peaks[index]);
+        }
+    }
+    for kind in ResourceKind::ALL {
+        let mut all = Totals::default();
+        for sums in sums.values() {
+            let totals = sums[kind.index()];
+            all.count += totals.count;
+            all.bytes += totals.bytes;
+            all.peak_bytes += totals.peak_bytes;
+            all.allocated += totals.allocated;
+        }
+        if all.allocated != 0 {
+            stats.totals.push((*kind, all));
+        }
+    }
+    let mut devices: BTreeMap<Option<u32>, DeviceFigures> = BTreeMap::new();
+    for (device, sums) in sums {
+        let figures = devices.entry(Some(device)).or_default();
+        figures.cached_bytes = Some(0);
+        let kinds = ResourceKind::ALL.iter();
+        for kind in kinds.filter(|kind| kind.is_device_memory()) {
+            let totals = sums[kind.index()];
+            figures.live += totals.live();
+            figures.peak_bytes += totals.peak_bytes;
+        }
+    }
+    for (device, amount) in ended::REFUSALS.all() {
+        devices.entry(device).or_default().refused = amount;
+    }
+    for state in &contexts {
+        for usage in state.pools_of_cuguard().usage() {
+            let figures = devices.entry(Some(state.device)).or_default();
+            *figures.cached_bytes.get_or_insert(0) += usage.idle();
+            stats.pools.push(ContextPool {
+                context: state.number,
+                device: state.device,
+                usage,
+            });
+        }
+        let usage = state.registry.memory_usage();
+        let sites = usage.sites.into_iter().map(|site| site.group);
+        stats.sites.extend(sites);
+    }
+    let devices = devices.into_iter();
+    let devices = devices.map(|(device, figures)| DeviceFigures { device, ..figures });
+    stats.devices = devices.collect();
+    stats
+}
+
+/// The figures of this process as metrics, in Prometheus' text format: live, peak and cached bytes of each device, allocations
+/// that failed for lack of memory, live bytes and counts of each kind, and live bytes of the `call_sites` call sites that hold
+/// most; the rest of each kind is the call site `other`. For the HTTP server of the program, as
+/// `text/plain; version=0.0.4`; `cuguard metrics` serves a program that has none.
+///
+/// `LEAK_REPORT` need not be set. The driver is not called. Takes time for each live record, so once in some seconds is often
+/// enough. [The guide](crate::guide::recordings#metrics) lists the metrics.
+///
+/// ```
+/// use cuguard::prelude::*;
+///
+/// # fn main() -> cuguard::Result<()> {
+/// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
+/// let context = Context::new(0)?;
+/// let weights = DeviceBuffer::from_slice(&context, &[0_u8; 512])?;
+/// let text = cuguard::report::metrics(20);
+/// assert!(text.contains("cuguard_device_memory_live_bytes{"));
+/// # drop(weights);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub fn metrics(call_sites: usize) -> String {
+    /// The names of call sites, and the metrics with which they were shown.
+    static SHOWN: Mutex<Option<(SiteNames, Metrics, usize)>> = Mutex::new(None);
+
+    let stats = stats();
+    let mut shown = lock(&SHOWN);
+    let new = || (SiteNames::default(), Metrics::new(call_sites), call_sites);
+    let (names, metrics, sites) = shown.get_or_insert_with(new);
+    if *sites != call_sites {
+        (*metrics, *sites) = (Metrics::new(call_sites), call_sites);
+    }
+    let figures = stats.figures(metrics.wanted_sites(), names);
+    metrics.text(&[figures], 0)
 }

@@ -37,6 +37,7 @@ mod leak_report;
 mod leak_settings;
 mod lifetime;
 mod live;
+mod metrics;
 mod migration_tables;
 mod modules;
 mod oom;

@@ -61,5 +61,5 @@ pub use shared::policy::OomPolicy;
 pub use shared::release_callback::ReleaseCallback;
 pub(crate) use shared::request::{Failed, Request};
 pub(crate) use shared::unregistered::HostMemory;
-pub(crate) use shared::{lock, open_contexts, same_context};
+pub(crate) use shared::{ended, lock, open_contexts, same_context};
 pub(crate) use teardown::peer_streams::PeerUse;

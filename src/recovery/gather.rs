@@ -8,7 +8,7 @@ use cuguard_driver::sys::CUresult;
 
 use super::{compaction, frees, pools, probe, processes};
 use crate::core::open_contexts::on_device;
-use crate::core::{ContextState, Refused, Request};
+use crate::core::{ContextState, Refused, Request, ended};
 use crate::error::Error;
 use cuguard_registry::{
     self as registry, PageUse, Registry, ResourceKind, SharedPages, SnapshotReason, Trace,
@@ -75,6 +75,11 @@ pub(super) fn error(
     results: Vec<RecoveryResult>,
 ) -> Error {
     let trace = || Trace::here(Some(request.site));
+    let of_host = request
+        .kind
+        .is_some_and(|kind| kind.is_memory() && !kind.is_device_memory());
+    let device = (!of_host).then_some(state.device);
+    ended::REFUSALS.count(device, request.bytes as u64);
     let recorded = record_out_of_memory(request.bytes as u64, trace, state.recorded_number());
     let mut why = describe(state, request, refused, results);
     if let Some((free, total)) = probe::memory(state) {
@@ -121,6 +126,7 @@ pub(crate) fn context_refused(
     device_name: &str,
     CallError { function, code }: CallError,
 ) -> Error {
+    ended::REFUSALS.count(Some(device), 0);
     let recorded = record_out_of_memory(0, || Trace::here(None), 0);
     let mut why = OutOfMemory {
         request: FailedRequest {

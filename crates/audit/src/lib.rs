@@ -9,6 +9,7 @@
 //! No Rust crate links this library: the dynamic linker loads it, and its functions interpose those of the driver.
 #![cfg(all(target_os = "linux", target_env = "gnu"))]
 
+mod cached;
 mod calls;
 mod cancel;
 mod heap;

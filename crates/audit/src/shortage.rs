@@ -19,7 +19,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cuguard_nvml::{Nvml, Process};
-use cuguard_registry::{Amount, Origin, Registry, ResourceKind, record_out_of_memory};
+use cuguard_registry::{Amount, Origin, Refusals, Registry, ResourceKind, record_out_of_memory};
 use cuguard_report::audit::{Refused, program_functions};
 use cuguard_report::oom::{
     FailedRequest, GraphMemoryUse, KindUsage, OutOfMemory, PoolUse, ProcessUse, Processes, Settings,
@@ -38,6 +38,9 @@ static DIAGNOSING: Mutex<()> = Mutex::new(());
 /// What was refused, by a hash of function and stack trace, in this order; a retry as the call site of the first try. Never held while
 /// the driver is called.
 static REFUSED: Mutex<Table> = Mutex::new(Table::new());
+
+/// The same by device.
+static REFUSALS: Refusals = Refusals::new();
 
 /// The devices of the pools that the program created. Held while pools are queried, and while the record of a pool that is
 /// about to be destroyed is removed: what has a record under this lock is not destroyed yet.
@@ -97,6 +100,11 @@ pub(crate) fn refused(
         return;
     }
     let recorded = record_out_of_memory(bytes, || trace, contexts::current());
+    let of_host = kind.is_some_and(|kind| kind.is_memory() && !kind.is_device_memory());
+    let on = device
+        .or_else(contexts::current_device)
+        .filter(|_| !of_host);
+    REFUSALS.count(on.and_then(|on| u32::try_from(on).ok()), bytes);
     let bytes_asked_for = bytes;
     let bytes = (bytes != 0).then_some(bytes);
     let new = Refused {
@@ -254,6 +262,11 @@ fn note(hash: u64, new: Refused, is_retry: bool) -> Option<bool> {
     site.diagnosed = Some(now);
     site.printed += u32::from(is_printed);
     Some(is_printed)
+}
+
+/// What was refused until now, by device.
+pub(crate) fn refused_by_device() -> Vec<(Option<u32>, Amount)> {
+    REFUSALS.all()
 }
 
 /// What was refused until now, by call site.
@@ -432,6 +445,28 @@ fn pools_on(device: CUdevice, is_only: bool) -> Vec<PoolUse> {
         }
     }
     list
+}
+
+/// What the driver's pools on a device, and its graphs, hold and do not use: of the default pool, and of those that the program
+/// created there.
+pub(crate) fn cached_on(device: CUdevice) -> Option<u64> {
+    let mut default = CUmemoryPool::default();
+    // SAFETY: as above.
+    let result = unsafe { queries::cuDeviceGetDefaultMemPool(&mut default, device) };
+    let unused = |handle| {
+        let it = pool(handle, String::new())?;
+        Some(it.reserved.saturating_sub(it.used))
+    };
+    let mut sum = result.is_success().then(|| unused(default)).flatten()?;
+    // Until all are queried, no pool is destroyed.
+    let devices = pools();
+    let there = devices.iter().filter(|(_, own)| **own == device);
+    for (handle, _) in there {
+        sum = sum.saturating_add(unused(CUmemoryPool(*handle as usize)).unwrap_or(0));
+    }
+    drop(devices);
+    let graphs = graphs(device).unwrap_or_default();
+    Some(sum.saturating_add(graphs.reserved.saturating_sub(graphs.used)))
 }
 
 /// What graphs have reserved of a device.

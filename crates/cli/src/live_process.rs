@@ -78,7 +78,7 @@ pub(crate) fn ask_with_descendants(process: u32, request: Request) -> Result<Vec
 }
 
 /// The children of a process and theirs, the nearest first.
-fn descendants(process: u32) -> Vec<u32> {
+pub(crate) fn descendants(process: u32) -> Vec<u32> {
     let mut found = vec![process];
     let mut next = 0;
     while let Some(parent) = found.get(next).copied()

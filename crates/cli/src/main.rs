@@ -1,8 +1,8 @@
 //! The command `cuguard`.
 //!
-//! `cuguard doctor` examines the GPUs of this machine, `cuguard run` runs a CUDA program and reports its leaks, `cuguard dump` and
-//! `cuguard watch` show a running one, `cuguard report` and `cuguard diff` show recordings. `--help` lists their options;
-//! `cuguard man` and `cuguard completions` write them as manual pages and for shells.
+//! `cuguard doctor` examines the GPUs of this machine, `cuguard run` runs a CUDA program and reports its leaks, `cuguard dump`,
+//! `cuguard watch` and `cuguard metrics` show a running one, `cuguard report` and `cuguard diff` show recordings. `--help` lists their
+//! options; `cuguard man` and `cuguard completions` write them as manual pages and for shells.
 
 mod completions;
 mod diff;
@@ -10,6 +10,7 @@ mod doctor;
 mod dump;
 mod live_process;
 mod man;
+mod metrics;
 mod output_file;
 mod report;
 mod run;
@@ -41,6 +42,8 @@ enum Command {
     Dump(dump::Options),
     /// Watch the memory of a running process: live bytes, rates, the largest call sites
     Watch(watch::Options),
+    /// Print or serve the metrics of running processes, for Prometheus
+    Metrics(metrics::Options),
     /// Print a script with which a shell completes commands and options
     Completions(completions::Options),
     /// Write the manual pages of all commands to a folder
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Diff(options) => diff::run(&options),
         Command::Dump(options) => dump::run(&options),
         Command::Watch(options) => watch::run(&options),
+        Command::Metrics(options) => metrics::run(&options),
         Command::Completions(options) => completions::run(&options, Arguments::command()),
         Command::Man(options) => man::run(&options, Arguments::command()),
     }

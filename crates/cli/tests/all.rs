@@ -8,6 +8,7 @@ mod doctor;
 mod doctor_pools;
 mod generated;
 mod live;
+mod metrics;
 mod python_package;
 mod record;
 mod record_growth;

@@ -55,6 +55,56 @@ fn folded_stacks_flame_graphs_and_profiles() {
 }
 
 #[test]
+fn a_trace_has_the_whole_run() {
+    let folder = Folder::new("trace");
+    let (first, second) = (
+        folder.record("a.cgr", Some(0), TRAINING),
+        folder.record("b.cgr", Some(1), TRAINING),
+    );
+    let path = folder.path("a.json");
+    assert_eq!(shown(&["report", &first, &second, "--trace", &path]), "");
+    let trace = fs::read_to_string(&path).expect("it is written");
+    let trace: serde_json::Value = serde_json::from_str(&trace).expect("JSON");
+    let events = trace["traceEvents"].as_array().expect("a list");
+    for process in [1, 2] {
+        let of = |name: &str, phase: &str| {
+            let events = events.iter().filter(|event| event["pid"] == process);
+            events
+                .filter(|event| event["name"] == name && event["ph"] == phase)
+                .collect::<Vec<_>>()
+        };
+        let counters = of("device memory by function", "C");
+        let peak = counters
+            .iter()
+            .map(|event| event["args"]["app::step"].as_u64());
+        assert_eq!(peak.max(), Some(Some(64 << 20)), "{counters:?}");
+        let slices = of("app::load", "b");
+        assert_eq!(slices.len(), of("app::load", "e").len());
+        assert!(
+            slices[0]["args"]["call site"]
+                .as_str()
+                .expect("text")
+                .starts_with("app::load  src/main.rs:11\napp::main  ")
+        );
+        let is_error = |event: &&serde_json::Value| {
+            let name = event["name"].as_str().unwrap_or_default();
+            event["pid"] == process && event["ph"] == "i" && name.starts_with("out of memory: ")
+        };
+        assert_eq!(events.iter().filter(is_error).count(), 1, "{events:?}");
+    }
+    // An option that would change nothing, and what is never replaced.
+    let (code, error) = refused(&["report", &first, "--trace", &path, "--at", "exit"]);
+    assert_eq!(code, 2);
+    assert!(
+        error.contains("--at has no effect on --trace; accepted with text"),
+        "{error}"
+    );
+    let (code, error) = refused(&["report", &first, "--trace", &second]);
+    assert_eq!(code, 2);
+    assert!(error.contains("it is a recording"), "{error}");
+}
+
+#[test]
 fn the_page_opens_at_the_moment() {
     let folder = Folder::new("page-at");
     let file = folder.record("a.cgr", None, TRAINING);
@@ -120,7 +170,7 @@ fn options_without_effect_are_refused() {
     }
     let (code, error) = refused(&["report", &a, "--html", &out, "--frames", "all"]);
     assert_eq!(code, 2);
-    let expected = "--frames has no effect on --html; accepted with text, --json, --folded, --flamegraph and --pprof\n";
+    let expected = "--frames has no effect on --html; accepted with text, --json, --folded, --flamegraph, --pprof and --trace\n";
     assert!(error.contains(expected), "{error}");
     let (code, error) = refused(&["report", &a, &b, "--by", "label"]);
     assert_eq!(code, 2);

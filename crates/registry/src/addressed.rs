@@ -1,5 +1,6 @@
 //! What a registry keeps of records under keys [by address](crate::Key::by_address) alone.
 
+use crate::by_device::ByDevice;
 use crate::history::Sites;
 use crate::presence::Presence;
 
@@ -10,4 +11,6 @@ pub(crate) struct Addressed {
     pub(crate) sites: Sites,
     /// Which addresses are in the table.
     pub(crate) in_table: Presence,
+    /// What is alive by device.
+    pub(crate) devices: ByDevice,
 }

@@ -14,9 +14,11 @@ use dashmap::mapref::entry::Entry as Slot;
 use crate::addressed::Addressed;
 use crate::caller;
 use crate::counters::Amount;
+use crate::counters::Totals;
 use crate::group::Group;
 use crate::history::{History, Peak};
 use crate::kind::ResourceKind;
+use crate::owner::Owner;
 use crate::recent::Reason;
 use crate::record::{Entry, Key, Record, Removed};
 use crate::recorder;
@@ -45,21 +47,22 @@ impl Registry {
     /// assert!(registry.live().is_zero());
     /// ```
     pub fn insert_stack(&self, key: Key, entry: Entry, stack: &[usize], context: u32) {
-        self.insert_traced(key, entry, Trace::new(stack), context);
+        self.insert_traced(key, entry, Trace::new(stack), Owner::context(context));
     }
 
     /// [`insert_stack`](Self::insert_stack) with a stack trace that is interned already.
     #[inline(never)]
-    pub fn insert_traced(&self, key: Key, entry: Entry, trace: Trace, context: u32) {
+    pub fn insert_traced(&self, key: Key, entry: Entry, trace: Trace, owner: Owner) {
         debug_assert!(key.is_by_address(), "{key:?}");
         if is_forked() {
             return;
         }
         set(&self.ever_recorded);
-        let record = Record::in_context(&entry, trace, context);
+        let record = Record::owned_by(owner, &entry, trace);
         self.counters.add(key.kind, entry.bytes);
         self.destroyed.forget(key);
         let addressed = self.addressed();
+        addressed.devices.add(key.kind, owner, entry.bytes);
         if addressed.in_table.may_have(key.address) {
             // Freed by a function that is not recorded.
             let old = self.remove_from_table(key);
@@ -73,7 +76,7 @@ impl Registry {
         let put = |key, record| self.put_by_address(key, record);
         match self.recent.insert_by_address(key, record, put) {
             Ok(None) => {}
-            Ok(Some(old)) => self.counters.sub(key.kind, old.bytes()),
+            Ok(Some(old)) => self.count_removed(key.kind, &old),
             Err(record) => self.put_by_address(key, record),
         }
         if key.kind.is_memory() {
@@ -114,9 +117,7 @@ impl Registry {
         }
         let removed = self.recent.remove_by_address(kinds, address);
         match &removed {
-            Some(removed) => {
-                self.counters.sub(removed.kind, removed.record.bytes());
-            }
+            Some(removed) => self.count_removed(removed.kind, &removed.record),
             None => return self.find_any(kinds, address),
         }
         if recorder::is_on()
@@ -130,11 +131,11 @@ impl Registry {
     /// Inserts what [`remove_any`](Self::remove_any) returned again, because it was not freed after all.
     ///
     /// ```
-    /// use cuguard_registry::{Entry, Key, ResourceKind, TrackingLevel, Registry, Trace};
+    /// use cuguard_registry::{Entry, Key, Owner, ResourceKind, TrackingLevel, Registry, Trace};
     ///
     /// let registry = Registry::new(TrackingLevel::Stacks, 32);
     /// let entry = Entry { bytes: 4096, type_name: "", stream: 0 };
-    /// registry.insert_traced(Key::by_address(ResourceKind::Device, 0x1000), entry, Trace::new(&[7]), 1);
+    /// registry.insert_traced(Key::by_address(ResourceKind::Device, 0x1000), entry, Trace::new(&[7]), Owner::context(1));
     /// let removed = registry.remove_any(&[ResourceKind::Device], 0x1000).unwrap();
     /// registry.put_back_removed(&removed);
     /// assert_eq!(registry.live().bytes, 4096);
@@ -183,10 +184,35 @@ impl Registry {
         found.map(recorded)
     }
 
+    /// Counts the end of a record by address.
+    #[inline]
+    pub(crate) fn count_removed(&self, kind: ResourceKind, record: &Record) {
+        self.counters.sub(kind, record.bytes());
+        self.addressed().devices.sub(kind, record);
+    }
+
+    /// Device memory by device, of records under keys [by address](Key::by_address), for devices that ever had some: all kinds
+    /// together. `None` is a device that is not known, and memory of the host that a program allocated as such memory.
+    ///
+    /// ```
+    /// use cuguard_registry::{Entry, Key, Owner, Registry, ResourceKind, Trace, TrackingLevel};
+    ///
+    /// let registry = Registry::new(TrackingLevel::Stacks, 32);
+    /// let (key, entry) = (Key::by_address(ResourceKind::Managed, 0x1000), Entry { bytes: 4096, ..Entry::of_handle("") });
+    /// registry.insert_traced(key, entry, Trace::new(&[7]), Owner::context(1).on(Some(3)));
+    /// registry.remove(key, 4096);
+    /// let (device, totals) = registry.device_totals()[0];
+    /// assert_eq!((device, totals.bytes, totals.peak_bytes), (Some(3), 0, 4096));
+    /// ```
+    pub fn device_totals(&self) -> Vec<(Option<u32>, Totals)> {
+        let addressed = self.addressed.get();
+        addressed.map_or_else(Vec::new, |own| own.devices.totals())
+    }
+
     /// Removes a record by address from the table.
     fn remove_from_table(&self, key: Key) -> Option<Record> {
         let (_, record) = self.table.remove(&key)?;
-        self.counters.sub(key.kind, record.bytes());
+        self.count_removed(key.kind, &record);
         self.note_removed(key, &record);
         Some(record)
     }
@@ -210,7 +236,7 @@ impl Registry {
             }
         };
         if let Some(old) = old {
-            self.counters.sub(key.kind, old.bytes());
+            self.count_removed(key.kind, &old);
             self.note_removed(key, &old);
         }
     }
@@ -232,6 +258,7 @@ impl Registry {
             return false;
         };
         self.counters.add(to.kind, record.bytes());
+        self.addressed().devices.restore(to.kind, &record);
         if recorder::is_on() {
             recorder::allocated_again(0, to, &record);
         }

@@ -111,15 +111,7 @@ impl Counters {
     }
 
     pub(crate) fn totals(&self, kind: ResourceKind) -> Totals {
-        let of_kind = &self.bytes[kind.index()];
-        let (allocated, count) = of_kind.counts();
-        let bytes = of_kind.live();
-        Totals {
-            count,
-            bytes,
-            peak_bytes: of_kind.peak().max(bytes),
-            allocated,
-        }
+        self.bytes[kind.index()].totals()
     }
 
     /// The bytes of devices that are alive, or a little more if threads contend.

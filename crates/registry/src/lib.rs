@@ -28,6 +28,7 @@ mod addressed;
 mod by_address;
 #[cfg(test)]
 mod by_address_tests;
+mod by_device;
 mod call_site;
 mod caller;
 mod collect;
@@ -59,6 +60,7 @@ mod names;
 mod naming;
 mod observe;
 mod origin;
+mod owner;
 mod pages;
 mod peak;
 mod pool_usage;
@@ -68,6 +70,7 @@ mod recent;
 mod recent_tests;
 mod record;
 mod recorder;
+mod refusals;
 mod registry;
 #[cfg(test)]
 mod registry_tests;
@@ -98,6 +101,7 @@ pub use labels::label_count;
 pub use late::Late;
 pub use naming::naming_frames;
 pub use origin::{Origin, Site};
+pub use owner::Owner;
 pub use pages::{PAGE, PageUse, SharedPages};
 pub use peak::PeakWatch;
 pub use pool_usage::PoolUsage;
@@ -106,6 +110,7 @@ pub use recorder::{
     end_recording, record_context_created, record_context_ended, record_out_of_memory,
     start_recording,
 };
+pub use refusals::Refusals;
 pub use registry::Registry;
 pub use rounds::Rounds;
 pub use shared::shared_pages;

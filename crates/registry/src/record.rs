@@ -11,6 +11,7 @@ use crate::hash::mix;
 use crate::kind::ResourceKind;
 use crate::label_scope;
 use crate::names::NameId;
+use crate::owner::Owner;
 use crate::trace::Trace;
 
 /// The key of a record.
@@ -142,7 +143,7 @@ pub struct Record {
     pub(crate) call_site: CallSiteId,
     pub(crate) thread: NameId,
     /// The label scope that it was allocated in. Under a key [by address](Key::by_address) there is none, and this is the
-    /// number of the context.
+    /// [`Owner`].
     pub(crate) scope: NameId,
     /// Its own name.
     pub(crate) name: NameId,
@@ -197,14 +198,14 @@ impl Record {
         }
     }
 
-    /// Created now by the caller, in a context that has a number.
+    /// Created now by the caller.
     #[inline]
-    pub(crate) fn in_context(entry: &Entry, trace: Trace, context: u32) -> Self {
+    pub(crate) fn owned_by(owner: Owner, entry: &Entry, trace: Trace) -> Self {
         Self {
             stream: entry.stream,
             call_site: trace.id(),
             thread: trace.thread,
-            scope: context,
+            scope: owner.0,
             ..Self::unknown(entry.bytes)
         }
     }
@@ -221,7 +222,12 @@ impl Record {
     /// ```
     #[must_use]
     pub fn context(&self) -> u32 {
-        self.scope
+        self.owner().number()
+    }
+
+    /// The owner, for a record under a key [by address](Key::by_address); without meaning for others.
+    pub(crate) fn owner(&self) -> Owner {
+        Owner(self.scope)
     }
 
     #[inline]

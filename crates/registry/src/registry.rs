@@ -349,6 +349,9 @@ impl Registry {
         match record {
             Some(record) => {
                 self.counters.restore(key.kind, record.bytes());
+                if let Some(addressed) = self.addressed.get().filter(|_| key.is_by_address()) {
+                    addressed.devices.restore(key.kind, &record);
+                }
                 if recorder::is_on() {
                     recorder::allocated_again(self.context(), key, &record);
                 }
@@ -381,7 +384,10 @@ impl Registry {
             !remove
         });
         for (key, record) in &drained {
-            self.counters.sub(key.kind, record.bytes());
+            match key.is_by_address() {
+                true => self.count_removed(key.kind, record),
+                false => self.counters.sub(key.kind, record.bytes()),
+            }
             self.note_removed(*key, record);
         }
         drained.sort_unstable_by_key(|(key, record)| {

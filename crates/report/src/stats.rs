@@ -1,5 +1,5 @@
-//! The figures of a running process, for `cuguard watch`: live bytes by kind, and the largest call sites. One line of JSON.
-//! `docs/live-schema.md` is its schema.
+//! The figures of a running process, for `cuguard watch` and for [metrics](crate::Metrics): live bytes by kind and by device, and the
+//! largest call sites. One line of JSON. `docs/live-schema.md` is its schema.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -8,6 +8,7 @@ use std::time::Duration;
 use cuguard_registry::{Group, Origin, PoolUsage, ResourceKind, Totals, naming_frames};
 
 use crate::audit::user_frames;
+use crate::figures::{DeviceFigures, Figures, KindFigures, SiteFigures};
 use crate::frames::mark;
 use crate::json::{list, pool, seconds};
 use crate::json_value::{Value, object};
@@ -45,12 +46,12 @@ pub struct Stats {
     pub time: Duration,
     /// Figures by kind, for kinds that were ever allocated.
     pub totals: Vec<(ResourceKind, Totals)>,
+    /// Figures by device.
+    pub devices: Vec<DeviceFigures>,
     /// What the pools of the crate hold.
     pub pools: Vec<ContextPool>,
     /// What is alive by call site.
     pub sites: Vec<Group>,
-    /// How many allocations the driver refused for lack of memory, where they are counted.
-    pub refused: Option<u64>,
 }
 
 /// A pool of a context.
@@ -150,12 +151,60 @@ fn frames(origin: Origin, is_audit: bool, symbols: &mut Symbols, paths: &Paths) 
 }
 
 impl Stats {
+    /// Plain figures with at most `sites` call sites, the largest first.
+    ///
+    /// ```
+    /// use cuguard_report::{SiteNames, Stats};
+    ///
+    /// let figures = Stats { process: 42, ..Stats::default() }.figures(10, &mut SiteNames::default());
+    /// assert_eq!((figures.process, figures.sites_not_shown), (42, 0));
+    /// ```
+    #[must_use]
+    pub fn figures(&self, sites: usize, names: &mut SiteNames) -> Figures {
+        let (shown, sites_not_shown) = self.largest(sites);
+        let names = self.names(&shown, names);
+        let kinds = self.totals.iter().map(|(kind, totals)| KindFigures {
+            kind: kind.name().to_owned(),
+            on_device: kind.is_device_memory(),
+            totals: *totals,
+        });
+        let sites = shown.iter().zip(names).map(|(group, name)| SiteFigures {
+            kind: group.kind.name().to_owned(),
+            amount: group.amount,
+            label: group.label.clone(),
+            function: name.function,
+            file: name.file,
+            line: name.line,
+        });
+        Figures {
+            process: self.process,
+            command: self.command.clone(),
+            time: self.time,
+            kinds: kinds.collect(),
+            devices: self.devices.clone(),
+            sites: sites.collect(),
+            sites_not_shown,
+        }
+    }
+
+    /// The largest call sites, and how many others there are.
+    fn largest(&self, sites: usize) -> (Vec<&Group>, u64) {
+        let mut largest: Vec<&Group> = self.sites.iter().collect();
+        largest.sort_by_key(|group| group.size_order());
+        let others = largest.len().saturating_sub(sites) as u64;
+        largest.truncate(sites);
+        (largest, others)
+    }
+
+    fn names(&self, shown: &[&Group], names: &mut SiteNames) -> Vec<Name> {
+        let origins: Vec<Origin> = shown.iter().map(|group| group.origin).collect();
+        names.of(&origins, self.tool == "cuguard-audit")
+    }
+
     /// One line of JSON with at most `sites` call sites, the largest first, and a line break.
     #[must_use]
     pub fn to_json(&self, sites: usize, names: &mut SiteNames) -> String {
-        let mut largest: Vec<&Group> = self.sites.iter().collect();
-        largest.sort_by_key(|group| group.size_order());
-        let shown = &largest[..sites.min(largest.len())];
+        let (shown, sites_not_shown) = self.largest(sites);
         let mut device = Totals::default();
         for (_, totals) in self
             .totals
@@ -176,9 +225,19 @@ impl Stats {
                 "allocated_count": totals.allocated,
             }
         });
-        let is_audit = self.tool == "cuguard-audit";
-        let origins: Vec<Origin> = shown.iter().map(|group| group.origin).collect();
-        let names = names.of(&origins, is_audit);
+        let devices = list(&self.devices, |one| {
+            object! {
+                "device": one.device,
+                "live_count": one.live.count,
+                "live_bytes": one.live.bytes,
+                "peak_bytes": one.peak_bytes,
+                "cached_bytes": one.cached_bytes,
+                "refused_count": one.refused.count,
+                "refused_bytes": one.refused.bytes,
+            }
+        });
+        let refused: u64 = self.devices.iter().map(|one| one.refused.count).sum();
+        let names = self.names(&shown, names);
         let sites = shown.iter().zip(names).map(|(group, name)| {
             object! {
                 "kind": group.kind.name(),
@@ -202,8 +261,9 @@ impl Stats {
             "device_live_bytes": device.bytes,
             "device_live_count": device.count,
             "device_allocated_count": device.allocated,
-            "refused_count": self.refused,
+            "refused_count": refused,
             "kinds": kinds,
+            "devices": devices,
             "pools": list(&self.pools, |one| {
                 let mut value = pool(&one.usage);
                 value.push("context", one.context);
@@ -211,7 +271,7 @@ impl Stats {
                 value
             }),
             "sites": sites,
-            "sites_not_shown": largest.len() - shown.len(),
+            "sites_not_shown": sites_not_shown,
         }
         .to_string()
             + "\n"

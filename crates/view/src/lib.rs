@@ -1,7 +1,7 @@
 //! What recordings show: what was alive at a moment, in groups; what grew between two; pictures and pages of it.
 //!
 //! ```text
-//!     Recording ─┐                         ┌──► text, JSON, folded stacks, flame graph, pprof
+//!     Recording ─┐                         ┌──► text, JSON, folded stacks, flame graph, pprof, trace
 //!     report ────┴──► Run ──► Moment ──► groups
 //!     (JSON)           └──► Timeline ──────┴──► page
 //! ```
@@ -48,7 +48,7 @@ pub use input::{NoReport, read_reports};
 pub use load::open;
 pub use look::{Frames, Look};
 pub use moment::{At, Moment, Peak, moment, peak};
-pub use output::{findings_line, flamegraph, folded, json, pprof, text, text_with_findings};
+pub use output::{findings_line, flamegraph, folded, json, pprof, text, text_with_findings, trace};
 pub use ranks::{Difference, Rank, Ranks};
 pub use resolver::{Offsets, Resolver};
 pub use run::{

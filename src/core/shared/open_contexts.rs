@@ -1,6 +1,7 @@
 //! The open contexts of the process, for the exit handler and for out-of-memory recovery; and the handler that marks
 //! a forked child.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock, Mutex, Once, Weak};
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use cuguard_report::ReportSettings;
 use cuguard_sync::{Gate, GateGuard, process};
 
 use crate::core::shared::context_state::{ContextConfig, ContextState};
+use crate::core::shared::ended::{self, Ended};
 use crate::core::shared::lock::lock;
 use crate::error::{Error, Result};
 
@@ -60,12 +62,27 @@ fn add(state: &Arc<ContextState>) {
 }
 
 pub(crate) fn remove(state: &ContextState) {
-    lock(&OPEN).retain(|known| !std::ptr::eq(known.as_ptr(), state));
+    let mut open = lock(&OPEN);
+    let before = open.len();
+    open.retain(|known| !std::ptr::eq(known.as_ptr(), state));
+    // While the list is locked: no reader sees the context in both, or in neither.
+    if open.len() < before {
+        ended::add(state);
+    }
 }
 
 /// The contexts that are not reported yet.
 pub(crate) fn all() -> Vec<Arc<ContextState>> {
     lock(&OPEN).iter().filter_map(Weak::upgrade).collect()
+}
+
+/// The contexts that are not reported yet, and what the others have counted, by device.
+pub(crate) fn all_and_ended() -> (Vec<Arc<ContextState>>, BTreeMap<u32, Ended>) {
+    let open = lock(&OPEN);
+    (
+        open.iter().filter_map(Weak::upgrade).collect(),
+        ended::all(),
+    )
 }
 
 /// The open contexts of a device.

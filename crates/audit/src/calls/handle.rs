@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use cuguard_registry::ResourceKind;
+use cuguard_registry::{Owner, ResourceKind};
 use cuguard_sys::*;
 
 use super::{Address, Call, New};
@@ -63,7 +63,7 @@ pub(crate) unsafe fn create_green_stream(
         stream.address(),
         0,
         0,
-        contexts::number_of(green_ctx.0),
+        Owner::context(contexts::number_of(green_ctx.0)),
     );
     result
 }

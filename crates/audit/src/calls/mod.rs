@@ -37,11 +37,11 @@ pub(crate) mod virtual_memory;
 
 use std::ffi::{c_int, c_void};
 
-use cuguard_registry::ResourceKind;
+use cuguard_registry::{Owner, ResourceKind};
 use cuguard_sys::*;
 
 use crate::state::{self, contexts};
-use crate::{cancel, lifecycle, process, search, shortage};
+use crate::{cached, cancel, lifecycle, process, search, shortage};
 
 /// A call that a program makes.
 #[derive(Debug)]
@@ -125,8 +125,7 @@ impl Call {
         // SAFETY: as the caller guarantees.
         let address = unsafe { out.read_unaligned() }.address();
         if address != 0 {
-            let context = if new.is_owned { contexts::current() } else { 0 };
-            state::insert(new.kind, address, new.bytes, new.stream, context);
+            state::insert(new.kind, address, new.bytes, new.stream, new.owner(address));
             shortage::created(self.name(), new.kind);
         }
         result
@@ -138,6 +137,7 @@ impl Call {
         if !result.is_success() {
             process::failed(self.name(), result.0);
         }
+        cached::refresh();
         result
     }
 
@@ -227,6 +227,18 @@ impl New {
             stream: 0,
             is_owned: false,
             device: None,
+        }
+    }
+
+    /// Who owns it, now that it is there.
+    #[inline]
+    fn owner(&self, address: u64) -> Owner {
+        match self.is_owned {
+            true => contexts::current_owner(),
+            false if self.kind.is_device_memory() => {
+                Owner::default().on(contexts::device_of_memory(address))
+            }
+            false => Owner::default(),
         }
     }
 

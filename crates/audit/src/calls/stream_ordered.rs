@@ -10,7 +10,7 @@ use cuguard_sys::*;
 use super::{Address, Call, New, device_at, is_freed};
 use crate::real::queries;
 use crate::shortage::pools;
-use crate::state::{self, counted, graphs};
+use crate::state::{self, contexts, counted, graphs};
 use crate::turn;
 
 /// Which stream null means.
@@ -216,6 +216,7 @@ pub(crate) unsafe fn create_pool(
         // SAFETY: the driver wrote to it.
         let pool = unsafe { out.read_unaligned() };
         pools().insert(pool.address(), device);
+        contexts::note_device(device);
     }
     let new = New::in_process(ResourceKind::MemoryPool, 0).on(device);
     // SAFETY: as above.

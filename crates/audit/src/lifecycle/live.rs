@@ -3,17 +3,18 @@
 //! The server's thread belongs to this library: searches leave it out. It reads the registry and never calls the driver. The
 //! signal is handled in [`signals`], with those that end the process.
 
+use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use cuguard_live::{Format, Options, Source};
 use cuguard_registry::{PeakWatch, ResourceKind};
-use cuguard_report::{ReportSettings, SiteNames, Stats, register_frames};
+use cuguard_report::{DeviceFigures, ReportSettings, SiteNames, Stats, register_frames};
 use cuguard_sync::clock;
 
 use super::signals;
 use crate::process::failure;
-use crate::{output, python, report, shortage, state};
+use crate::{cached, output, python, report, shortage, state};
 
 /// As many call sites are added up at least: what is not asked for is counted.
 const NAMED: usize = 512;
@@ -24,6 +25,25 @@ struct Records {
     names: Mutex<SiteNames>,
     /// Since the last request for the peak.
     watch: Mutex<Option<PeakWatch<'static>>>,
+}
+
+/// The figures by device, those of unknown ones first.
+fn devices() -> Vec<DeviceFigures> {
+    let mut devices: BTreeMap<Option<u32>, DeviceFigures> = BTreeMap::new();
+    for (device, totals) in state::registry().device_totals() {
+        let figures = devices.entry(device).or_default();
+        (figures.live, figures.peak_bytes) = (totals.live(), totals.peak_bytes);
+    }
+    for (device, amount) in shortage::refused_by_device() {
+        devices.entry(device).or_default().refused = amount;
+    }
+    for (device, bytes) in cached::known() {
+        devices.entry(Some(device)).or_default().cached_bytes = Some(bytes);
+    }
+    devices
+        .into_iter()
+        .map(|(device, figures)| DeviceFigures { device, ..figures })
+        .collect()
 }
 
 /// Starts the server, if reports are on.
@@ -71,9 +91,10 @@ impl Source for Records {
             time: Duration::from_nanos(clock::nanoseconds()),
             totals: totals.filter(|(_, totals)| totals.allocated != 0).collect(),
             sites: usage.sites.into_iter().map(|site| site.group).collect(),
-            refused: Some(shortage::all_refused().iter().map(|one| one.count).sum()),
+            devices: devices(),
             ..Stats::default()
         };
+        cached::ask();
         let mut names = cuguard_sync::lock(&self.names);
         stats.to_json(sites, &mut names)
     }

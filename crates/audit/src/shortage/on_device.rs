@@ -3,9 +3,8 @@
 use std::collections::HashSet;
 
 use cuguard_registry::{Key, Record, Registry, ResourceKind};
-use cuguard_sys::{CUdevice, pointer_attribute};
+use cuguard_sys::CUdevice;
 
-use crate::real::queries;
 use crate::state::{contexts, mappings};
 
 /// The memory on one device.
@@ -42,7 +41,7 @@ impl OnDevice {
                 let own = mappings::device_of(key.kind, key.address);
                 own.map_or(is_only, |own| own == device)
             }
-            _ => is_only || device_of_pointer(key.address) == Some(device),
+            _ => is_only || contexts::device_of_pointer(key.address) == Some(device),
         });
         Self {
             is_only,
@@ -59,18 +58,4 @@ impl OnDevice {
             (true, context) => self.is_only || self.contexts.contains(&context),
         }
     }
-}
-
-/// The device that has the memory at an address. `None` also for memory that was freed meanwhile.
-fn device_of_pointer(address: u64) -> Option<CUdevice> {
-    let mut device: CUdevice = 0;
-    // SAFETY: the attribute has the size of a device; the driver accepts any address.
-    let result = unsafe {
-        queries::cuPointerGetAttribute(
-            (&raw mut device).cast(),
-            pointer_attribute::DEVICE_ORDINAL,
-            address,
-        )
-    };
-    result.is_success().then_some(device)
 }

@@ -5,13 +5,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{
-    AtomicBool, AtomicU64,
+    AtomicBool, AtomicI32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{Mutex, MutexGuard};
 
-use cuguard_registry::{ResourceKind, record_context_created, record_context_ended};
-use cuguard_sys::CUcontext;
+use cuguard_registry::{Owner, ResourceKind, record_context_created, record_context_ended};
+use cuguard_sys::{CUcontext, pointer_attribute};
 
 use super::{Taken, begin, counted, insert, is_used, put_back, registry, take};
 use crate::real::queries;
@@ -42,8 +42,22 @@ static TABLE: Mutex<Table> = Mutex::new(Table {
 static GENERATION: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// The last context that was current on this thread: the generation, the handle, the number.
-    static LAST: Cell<(u64, usize, u32)> = const { Cell::new((0, 0, 0)) };
+    /// The last context that was current on this thread: the generation, the handle, the owner.
+    static LAST: Cell<(u64, usize, Owner)> = const { Cell::new((0, 0, Owner::context(0))) };
+}
+
+/// The device of the first context; -1 before.
+static FIRST_DEVICE: AtomicI32 = AtomicI32::new(-1);
+
+/// Whether the process uses more than one device.
+static SEVERAL: AtomicBool = AtomicBool::new(false);
+
+/// The process uses a device: it has a context or a pool there.
+pub(crate) fn note_device(device: i32) {
+    let first = FIRST_DEVICE.compare_exchange(-1, device, Relaxed, Relaxed);
+    if first.is_err_and(|first| first != device) {
+        SEVERAL.store(true, Relaxed);
+    }
 }
 
 /// Every change under this lock leaves the table valid, so a poisoned lock is harmless.
@@ -83,6 +97,7 @@ impl Table {
         if let Some(before) = self.primary(device).filter(|own| own.handle != handle) {
             before.primary_of = None;
         }
+        note_device(device);
         let context = self.find_or_add(handle);
         (context.device, context.primary_of) = (Some(device), Some(device));
     }
@@ -96,25 +111,74 @@ impl Table {
 
 /// The number of the context that is current on the calling thread; 0 if there is none.
 pub(crate) fn current() -> u32 {
+    current_owner().number()
+}
+
+/// The context that is current on the calling thread, and its device.
+pub(crate) fn current_owner() -> Owner {
     let mut context = CUcontext::NULL;
     // SAFETY: the handle can be written to.
     let result = unsafe { queries::cuCtxGetCurrent(&mut context) };
     match result.is_success() && !context.is_null() {
-        true => number_of(context.0),
-        false => 0,
+        true => owner_of(context.0, true),
+        false => Owner::default(),
     }
 }
 
 /// The number of a context.
 pub(crate) fn number_of(handle: usize) -> u32 {
+    owner_of(handle, false).number()
+}
+
+#[inline]
+fn owner_of(handle: usize, is_current: bool) -> Owner {
     let generation = GENERATION.load(Relaxed);
-    let (known_in, known, number) = LAST.get();
-    if (known_in, known) == (generation, handle) {
-        return number;
+    let (known_in, known, owner) = LAST.get();
+    match (known_in, known) == (generation, handle) {
+        true => owner,
+        false => look_up(generation, handle, is_current),
     }
-    let number = lock().find_or_add(handle).number;
-    LAST.set((generation, handle, number));
-    number
+}
+
+#[inline(never)]
+fn look_up(generation: u64, handle: usize, is_current: bool) -> Owner {
+    let Context { number, device, .. } = *lock().find_or_add(handle);
+    let mut device = device;
+    if device.is_none() && is_current {
+        // It was created in a way that is not recorded.
+        device = current_device();
+        lock().find_or_add(handle).device = device;
+        device.into_iter().for_each(note_device);
+    }
+    let owner = Owner::context(number).on(device.and_then(|device| u32::try_from(device).ok()));
+    // The device may become known.
+    if device.is_some() {
+        LAST.set((generation, handle, owner));
+    }
+    owner
+}
+
+/// The device that has memory which no context owns, and which the calling thread has just allocated.
+pub(crate) fn device_of_memory(address: u64) -> Option<u32> {
+    match SEVERAL.load(Relaxed) {
+        // A stream or a pool of another device may be the reason.
+        true => u32::try_from(device_of_pointer(address)?).ok(),
+        false => current_owner().device(),
+    }
+}
+
+/// The device that has the memory at an address. `None` also for memory that was freed meanwhile.
+pub(crate) fn device_of_pointer(address: u64) -> Option<i32> {
+    let mut device: i32 = 0;
+    // SAFETY: the attribute has the size of a device; the driver accepts any address.
+    let result = unsafe {
+        queries::cuPointerGetAttribute(
+            (&raw mut device).cast(),
+            pointer_attribute::DEVICE_ORDINAL,
+            address,
+        )
+    };
+    result.is_success().then_some(device)
 }
 
 /// Another handle of a context: that of a green context, and the one made from it.
@@ -138,6 +202,7 @@ pub(crate) fn add_handle(handle: usize, of: usize) {
 /// Records a context that was created, attached or retained. Without a device, it is the current one.
 pub(crate) fn created(handle: usize, device: Option<i32>, is_primary: bool) {
     let device = device.or_else(current_device);
+    device.into_iter().for_each(note_device);
     let mut table = lock();
     if let Some(device) = device.filter(|_| is_primary) {
         table.set_primary(handle, device);
@@ -151,7 +216,7 @@ pub(crate) fn created(handle: usize, device: Option<i32>, is_primary: bool) {
         begin();
         let device = device.and_then(|device| u32::try_from(device).ok());
         record_context_created(number, device.unwrap_or(0));
-        insert(ResourceKind::Context, handle as u64, 0, 0, 0);
+        insert(ResourceKind::Context, handle as u64, 0, 0, Owner::default());
     }
 }
 
@@ -174,6 +239,15 @@ pub(crate) fn on_device(device: i32) -> Vec<u32> {
     let contexts = table.contexts.iter();
     let there = contexts.filter(|own| own.device == Some(device));
     there.map(|own| own.number).collect()
+}
+
+/// The devices that the process uses.
+pub(crate) fn devices() -> Vec<i32> {
+    let contexts = lock().contexts.clone();
+    let mut devices: Vec<i32> = contexts.iter().filter_map(|own| own.device).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    devices
 }
 
 /// A context that is about to be destroyed or released once. The record is removed with the last use.

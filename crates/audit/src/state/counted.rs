@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
 
-use cuguard_registry::ResourceKind;
+use cuguard_registry::{Owner, ResourceKind};
 
 use super::{Taken, insert, put_back, take};
 
@@ -22,7 +22,13 @@ pub(crate) fn opened(address: u64, bytes: u64, context: u32) {
     let is_first = *uses == 1;
     drop(opened);
     if is_first {
-        insert(ResourceKind::Imported, address, bytes, 0, context);
+        insert(
+            ResourceKind::Imported,
+            address,
+            bytes,
+            0,
+            Owner::context(context),
+        );
     }
 }
 

@@ -7,9 +7,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use cuguard_registry::ResourceKind;
+use cuguard_registry::{Owner, ResourceKind};
 
-use super::{forget, insert};
+use super::{contexts, forget, insert};
 
 /// What a launch changes.
 #[derive(Debug, Default)]
@@ -117,7 +117,8 @@ pub(crate) fn launched(plan: &Plan, stream: u64) {
     for (address, bytes) in &plan.allocations {
         // A graph that frees its memory at the next launch has it under the same address.
         forget(ResourceKind::GraphMemory, *address);
-        insert(ResourceKind::GraphMemory, *address, *bytes, stream, 0);
+        let owner = Owner::default().on(contexts::device_of_memory(*address));
+        insert(ResourceKind::GraphMemory, *address, *bytes, stream, owner);
     }
 }
 

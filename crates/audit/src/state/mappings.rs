@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard};
 
-use cuguard_registry::ResourceKind;
+use cuguard_registry::{Owner, ResourceKind};
 
 use super::{Taken, forget, insert, move_record, put_back, take};
 
@@ -68,7 +68,8 @@ impl Table {
 /// Records physical memory that was created or imported. `device` has it, where that is known.
 pub(crate) fn created(handle: u64, bytes: u64, device: Option<i32>) {
     with(|table| table.add(handle, device));
-    insert(ResourceKind::Physical, handle, bytes, 0, 0);
+    let owner = Owner::default().on(device.and_then(|device| u32::try_from(device).ok()));
+    insert(ResourceKind::Physical, handle, bytes, 0, owner);
 }
 
 /// Records one more handle of what is mapped at an address.

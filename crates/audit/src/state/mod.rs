@@ -30,7 +30,9 @@ use std::ffi::{CStr, c_char};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use cuguard_registry::{Entry, Key, MAX_DEPTH, Registry, Removed, ResourceKind, TrackingLevel};
+use cuguard_registry::{
+    Entry, Key, MAX_DEPTH, Owner, Registry, Removed, ResourceKind, TrackingLevel,
+};
 
 use crate::origin;
 
@@ -71,10 +73,10 @@ pub(crate) fn begin() {
     }
 }
 
-/// Records what the driver just allocated or created. `context` is 0 for what no context owns.
+/// Records what the driver just allocated or created.
 // Not inlined, so that the frames of this library are few.
 #[inline(never)]
-pub(crate) fn insert(kind: ResourceKind, address: u64, bytes: u64, stream: u64, context: u32) {
+pub(crate) fn insert(kind: ResourceKind, address: u64, bytes: u64, stream: u64, owner: Owner) {
     if !is_used() {
         begin();
         ANY.store(true, Relaxed);
@@ -86,7 +88,7 @@ pub(crate) fn insert(kind: ResourceKind, address: u64, bytes: u64, stream: u64, 
         stream,
     };
     let key = Key::by_address(kind, address);
-    registry().insert_traced(key, entry, trace, context);
+    registry().insert_traced(key, entry, trace, owner);
 }
 
 /// Whether there is a record.

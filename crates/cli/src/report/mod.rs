@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!     files ──► runs ──► a moment of each ──► text, JSON, folded stacks to standard output
-//!                                         └──► flame graph, pprof profile, page to files
+//!                                         └──► flame graph, pprof profile, trace, page to files
 //! ```
 //!
 //! This folder reads options, opens files and writes; `cuguard-view` computes and renders.
@@ -19,7 +19,7 @@ use clap::{Args, ValueEnum};
 use cuguard_report::phrase::list;
 use cuguard_view::{
     At, By, Frames, Look, Moment, Overview, Ranks, Run, SymbolOptions, ViewError, findings_line,
-    flamegraph, folded, json, open, page, pprof, text, text_with_findings,
+    flamegraph, folded, json, open, page, pprof, text, text_with_findings, trace,
 };
 
 pub(crate) use progress::Progress;
@@ -72,6 +72,11 @@ pub(crate) struct Options {
     #[arg(long, value_name = "OUT")]
     pprof: Option<PathBuf>,
 
+    /// Write a trace for ui.perfetto.dev and chrome://tracing (JSON) to this file: live bytes over time, the largest
+    /// allocations, out-of-memory errors
+    #[arg(long, value_name = "OUT")]
+    trace: Option<PathBuf>,
+
     /// Write a page with timeline, flame graph, table and memory map to this file: one HTML file, which needs no network
     /// and opens at the moment of --at
     #[arg(long, value_name = "OUT")]
@@ -81,7 +86,7 @@ pub(crate) struct Options {
 impl Options {
     /// The files to write.
     fn outputs(&self) -> impl Iterator<Item = &PathBuf> {
-        [&self.flamegraph, &self.pprof, &self.html]
+        [&self.flamegraph, &self.pprof, &self.trace, &self.html]
             .into_iter()
             .flatten()
     }
@@ -124,6 +129,7 @@ impl Options {
             ("--folded", self.folded),
             ("--flamegraph", self.flamegraph.is_some()),
             ("--pprof", self.pprof.is_some()),
+            ("--trace", self.trace.is_some()),
             ("--html", self.html.is_some()),
         ];
         let names: Vec<_> = names
@@ -144,8 +150,13 @@ impl Options {
         if self.top.is_some() && !self.has_groups() {
             return refuse("--top", "text and --json");
         }
+        // A trace has the whole run.
+        if self.at.is_some() && !self.has_groups() && names == ["--trace"] {
+            let accepted = "text, --json, --folded, --flamegraph, --pprof and --html";
+            return refuse("--at", accepted);
+        }
         if self.view.frames.is_some() && !self.has_groups() && names == ["--html"] {
-            let accepted = "text, --json, --folded, --flamegraph and --pprof";
+            let accepted = "text, --json, --folded, --flamegraph, --pprof and --trace";
             return refuse("--frames", accepted);
         }
         Ok(())
@@ -193,6 +204,7 @@ Examples:
   cuguard report run.cgr --at oom --top 3           the three largest call sites when memory ran out
   cuguard report run.cgr --flamegraph peak.svg      a flame graph of the peak
   cuguard report run.cgr --pprof peak.pb.gz         for `go tool pprof` and speedscope
+  cuguard report run.cgr --trace run.json           for ui.perfetto.dev and chrome://tracing
   cuguard report run.cgr --html run.html            a page to look at in a browser
   cuguard report rank-*.cgr                         the ranks of a job side by side
 
@@ -271,6 +283,10 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
     if let Some(path) = &options.pprof {
         progress.stage("writing the profile");
         to_file(path, |out| pprof(&moments, frames, out))?;
+    }
+    if let Some(path) = &options.trace {
+        progress.stage("writing the trace");
+        to_file(path, |out| trace(runs, frames, out))?;
     }
     if let Some(path) = &options.html {
         progress.stage("writing the page");

@@ -42,6 +42,8 @@ pub(super) enum Failure {
         what: &'static str,
         package: &'static str,
     },
+    #[error("{why}")]
+    Metrics { why: String },
     #[error("cannot record into {}: {why}", path.display())]
     Record { path: PathBuf, why: String },
     #[error(
@@ -76,6 +78,7 @@ impl Failure {
             Self::NoProgram
             | Self::Output { .. }
             | Self::Record { .. }
+            | Self::Metrics { .. }
             | Self::Suppress { .. }
             | Self::File { .. }
             | Self::Driver { .. }

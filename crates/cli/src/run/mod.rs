@@ -24,8 +24,10 @@ mod words;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
+use crate::metrics::{self, RunOptions};
 use failure::Failure;
 pub(crate) use options::Options;
 
@@ -72,6 +74,8 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
     let simulation = wants_simulation
         .then(|| library::provide_simulation(folder.path()))
         .transpose()?;
+    // Before files of an earlier run are replaced: the port may be taken.
+    serve_metrics(&options.metrics, folder.path())?;
     words.prepare_file()?;
     words.prepare_recording()?;
     let status = child::run(&child::Start {
@@ -103,6 +107,18 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
         Some(code) if found => ExitCode::from(code),
         _ => child::end_like(&status),
     })
+}
+
+/// Serves the metrics of the run from now on, if the user asks for that.
+fn serve_metrics(options: &RunOptions, folder: &Path) -> Result<(), Failure> {
+    let Some(address) = options.listen else {
+        return Ok(());
+    };
+    let bound = metrics::serve_run(options, address, folder).map_err(|error| Failure::Metrics {
+        why: metrics::cannot_listen("--metrics", address, &error),
+    })?;
+    print(&format!("cuguard run: metrics at http://{bound}/metrics\n"));
+    Ok(())
 }
 
 #[cfg(test)]

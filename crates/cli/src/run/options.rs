@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, ValueHint};
 use cuguard_report::FailOn;
 
+use crate::metrics::RunOptions;
+
 /// The command's options.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
@@ -65,6 +67,9 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FINDINGS")]
     pub(super) fail_on: Option<FailOn>,
 
+    #[command(flatten)]
+    pub(super) metrics: RunOptions,
+
     /// The program and its arguments
     #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
     pub(super) program: Vec<OsString>,
@@ -94,6 +99,7 @@ Examples:
   cuguard run --sites --fail-on lost,growth -- ctest
   cuguard run --record run.cgr -- python3 train.py && cuguard report run.cgr --html run.html
   cuguard run --record rank-%r.cgr --record-limit 1GiB -- torchrun train.py
+  cuguard run --metrics 127.0.0.1:9400 -- python3 serve.py
 
 With CUGUARD_DRIVER=sim in the environment the program runs on the simulated GPU, which this command contains:
 programs of the CUDA driver API do, without a GPU; the CUDA runtime does not. Other words are for programs with
@@ -108,7 +114,7 @@ format and its file together.
 
 Exit codes: the program's own, or that of --exitcode. A program that a signal ends, ends this command
 by the same signal, which shells show as 128 + N, unless --exitcode or --fail-on sets the exit code.
-  2    wrong options, or a wrong word in LEAK_REPORT or CUGUARD_DRIVER
+  2    wrong options, or a wrong word in LEAK_REPORT or CUGUARD_DRIVER, or the address of --metrics cannot be used
   125  the program cannot be audited: it is static, for another architecture, set-user-ID or built with
        a sanitizer, or the library cannot be loaded into it. Or a process ran on another driver than the
        simulated GPU, with CUGUARD_DRIVER=sim

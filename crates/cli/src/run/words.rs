@@ -61,7 +61,8 @@ pub(super) fn compose(options: &Options, environment: Option<&OsStr>) -> Result<
     let replaces_off = replaces_format
         || options.exitcode.is_some()
         || options.fail_on.is_some()
-        || options.record.is_some();
+        || options.record.is_some()
+        || options.metrics.listen.is_some();
     let mut words: Vec<String> = Vec::new();
     let records = list.split(',').any(|word| word.trim() == "record");
     for word in list

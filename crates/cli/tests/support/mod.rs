@@ -1,6 +1,7 @@
 //! Starts the program.
 
 pub mod audited;
+pub mod metrics;
 pub mod pty;
 pub mod recorded;
 pub mod reporting;
