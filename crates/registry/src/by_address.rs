@@ -186,9 +186,24 @@ impl Registry {
 
     /// Counts the end of a record by address.
     #[inline]
-    pub(crate) fn count_removed(&self, kind: ResourceKind, record: &Record) {
+    fn count_removed(&self, kind: ResourceKind, record: &Record) {
         self.counters.sub(kind, record.bytes());
         self.addressed().devices.sub(kind, record);
+    }
+
+    /// Counts a record that is inserted again for its device, if it is one by address.
+    #[cold]
+    pub(crate) fn count_restored(&self, key: Key, record: &Record) {
+        if key.is_by_address() {
+            self.addressed().devices.restore(key.kind, record);
+        }
+    }
+
+    /// Counts a record that was drained for its device, if it is one by address.
+    pub(crate) fn count_drained(&self, key: Key, record: &Record) {
+        if key.is_by_address() {
+            self.addressed().devices.sub(key.kind, record);
+        }
     }
 
     /// Device memory by device, of records under keys [by address](Key::by_address), for devices that ever had some: all kinds

@@ -54,7 +54,7 @@ impl ByDevice {
     pub(crate) fn totals(&self) -> Vec<(Option<u32>, Totals)> {
         let slots = (0_u32..).zip(&self.0);
         slots
-            .filter_map(|(slot, live)| Some((slot.checked_sub(1), live.get()?.totals())))
+            .filter_map(|(slot, live)| Some((slot.checked_sub(1), Totals::of(live.get()?))))
             .collect()
     }
 }

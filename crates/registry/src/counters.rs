@@ -78,6 +78,17 @@ pub struct Totals {
 }
 
 impl Totals {
+    pub(crate) fn of(live: &LiveBytes) -> Self {
+        let (allocated, count) = live.counts();
+        let bytes = live.live();
+        Self {
+            count,
+            bytes,
+            peak_bytes: live.peak().max(bytes),
+            allocated,
+        }
+    }
+
     /// What is alive.
     #[must_use]
     pub const fn live(self) -> Amount {
@@ -111,7 +122,7 @@ impl Counters {
     }
 
     pub(crate) fn totals(&self, kind: ResourceKind) -> Totals {
-        self.bytes[kind.index()].totals()
+        Totals::of(&self.bytes[kind.index()])
     }
 
     /// The bytes of devices that are alive, or a little more if threads contend.

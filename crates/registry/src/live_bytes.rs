@@ -12,7 +12,6 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 
-use crate::counters::Totals;
 use cuguard_sync::{Biased, OwnerGuard, PerThread, Slot};
 
 /// What a thread claims in advance at most: with larger blocks every allocation changes the bound.
@@ -319,18 +318,6 @@ impl LiveBytes {
         shared.is_exact.store(on, Relaxed);
         let was_contended = shared.switches.load(Relaxed) > SWITCHES;
         shared.is_contended.store(!on && was_contended, Relaxed);
-    }
-
-    /// All of its figures.
-    pub(crate) fn totals(&self) -> Totals {
-        let (allocated, count) = self.counts();
-        let bytes = self.live();
-        Totals {
-            count,
-            bytes,
-            peak_bytes: self.peak().max(bytes),
-            allocated,
-        }
     }
 
     /// The most that was alive at one time.

@@ -349,9 +349,7 @@ impl Registry {
         match record {
             Some(record) => {
                 self.counters.restore(key.kind, record.bytes());
-                if let Some(addressed) = self.addressed.get().filter(|_| key.is_by_address()) {
-                    addressed.devices.restore(key.kind, &record);
-                }
+                self.count_restored(key, &record);
                 if recorder::is_on() {
                     recorder::allocated_again(self.context(), key, &record);
                 }
@@ -384,10 +382,8 @@ impl Registry {
             !remove
         });
         for (key, record) in &drained {
-            match key.is_by_address() {
-                true => self.count_removed(key.kind, record),
-                false => self.counters.sub(key.kind, record.bytes()),
-            }
+            self.counters.sub(key.kind, record.bytes());
+            self.count_drained(*key, record);
             self.note_removed(*key, record);
         }
         drained.sort_unstable_by_key(|(key, record)| {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Map, Value, json};
 
-use super::{Event, Process, tid};
+use super::events::{Event, Process, tid};
 use crate::by::By;
 use crate::keys::Keys;
 use crate::look::Frames;

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use cuguard_report::ByteSize;
 use serde_json::json;
 
-use super::{Process, Track, arguments, stack};
+use super::events::{Process, Track, arguments, stack};
 use crate::by::By;
 use crate::keys::Keys;
 use crate::look::Frames;
