@@ -102,7 +102,7 @@ fn bash_completes() {
     fs::write(&script, shown(&["completions", "bash"])).expect("own folder");
     let completed = |words: &str| {
         let text = format!(
-            "set -eu; . '{script}'; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()\n\
+            ". '{script}'; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()\n\
              _cuguard cuguard \"${{COMP_WORDS[-1]}}\" \"${{COMP_WORDS[-2]}}\"; echo \"${{COMPREPLY[@]}}\""
         );
         let output = Command::new("bash").args(["--norc", "-c", &text]).output();
@@ -112,5 +112,5 @@ fn bash_completes() {
     };
     assert_eq!(completed("cuguard rep"), "report\n");
     assert_eq!(completed("cuguard run --exit"), "--exitcode\n");
-    assert_eq!(completed("cuguard report --by la"), "la\n");
+    assert_eq!(completed("cuguard run --report js"), "json\n");
 }
