@@ -207,8 +207,9 @@ mod tests {
             #[cfg(target_arch = "x86_64")]
             std::arch::asm!(
                 "movq xmm9, {vector}",
+                "xor {vector:e}, {vector:e}",
                 "syscall",
-                vector = in(reg) VECTOR_VALUE,
+                vector = inout(reg) VECTOR_VALUE => _,
                 in("r12") GENERAL_VALUE,
                 inlateout("rax") libc::SYS_tgkill => _,
                 in("rdi") process,
@@ -221,8 +222,9 @@ mod tests {
             #[cfg(target_arch = "aarch64")]
             std::arch::asm!(
                 "fmov d9, {vector}",
+                "mov {vector}, xzr",
                 "svc 0",
-                vector = in(reg) VECTOR_VALUE,
+                vector = inout(reg) VECTOR_VALUE => _,
                 in("x20") GENERAL_VALUE,
                 in("x8") libc::SYS_tgkill,
                 inlateout("x0") process => _,
