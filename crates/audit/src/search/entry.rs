@@ -272,6 +272,14 @@ fn saved_registers() -> [u64; SAVED] {
 mod tests {
     use super::*;
 
+    /// The frame that counts in a function that the caller's frame lies above.
+    #[inline(never)]
+    fn deeper() -> Option<u64> {
+        let _space = std::hint::black_box([0_u8; 4096]);
+        let _inner = Entered::here();
+        current().map(|entry| entry.frame)
+    }
+
     #[test]
     fn the_outermost_entry_counts_until_it_is_dropped() {
         assert!(current().is_none());
@@ -279,11 +287,6 @@ mod tests {
         let entry = current().expect("an entry");
         // SAFETY: no requirements.
         assert_eq!(entry.context.pointer, unsafe { libc::pthread_self() });
-        let deeper = || {
-            let _space = std::hint::black_box([0_u8; 4096]);
-            let _inner = Entered::here();
-            current().map(|entry| entry.frame)
-        };
         assert_eq!(std::hint::black_box(deeper)(), Some(entry.frame));
         assert!(current().is_some(), "the inner one has not ended the outer");
         let own = thread_id();
