@@ -158,7 +158,7 @@ int main() {{ begin(); models::Model<double>().load(3); return 0; }}"#
 fn cpp_program(driver: &Folder, source: &str) -> Option<std::path::PathBuf> {
     let (file, output) = (driver.join("cpp.cpp"), driver.join("cpp"));
     std::fs::write(&file, source).unwrap();
-    let compiler = Command::new("c++")
+    let compiler = Command::new(cuguard_testing::cxx())
         .args(["-std=c++17", "-g", "-L"])
         .arg(driver.path())
         .arg(&file)

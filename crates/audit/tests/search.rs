@@ -122,6 +122,11 @@ const SHAPES: &[(&str, &str)] = &[
     ("freed holders of 5000 bytes", "lost"),
     ("freed holder at the end of the heap", "lost"),
     ("freed large block", "lost"),
+    ("register", "reachable: a register of thread % (holder)"),
+    (
+        "vector register",
+        "reachable: a register of thread % (holder)",
+    ),
 ];
 
 #[test]
@@ -134,13 +139,6 @@ fn shapes_of_c_programs() {
             return;
         };
         check(&program, &[], &folder, SHAPES);
-        #[cfg(target_arch = "x86_64")]
-        check(
-            &program,
-            &[],
-            &folder,
-            &[("register", "reachable: a register of thread % (holder)")],
-        );
     }
 }
 
@@ -225,7 +223,7 @@ fn shapes_of_blocks_of_the_heap() {
     let folder = simulated_driver_folder();
     let program = folder.join("blocks");
     for optimisation in ["-O0", "-O2"] {
-        let compiled = Command::new("c++")
+        let compiled = Command::new(cuguard_testing::cxx())
             .args([optimisation, "-g", "-pthread", "-o"])
             .args([&program, &programs().join("search_blocks.cpp")])
             .arg("-L")

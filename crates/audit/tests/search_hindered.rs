@@ -70,7 +70,6 @@ fn after_the_main_thread_has_ended() {
 
 /// Such a thread cannot be stopped, so its registers are not known.
 #[test]
-#[cfg(target_arch = "x86_64")]
 fn nothing_is_lost_beside_a_thread_that_blocks_signals() {
     let Some(program) = program() else { return };
     let [fate, searched] = search(&program, &["register of a thread that blocks signals"]);

@@ -72,6 +72,13 @@ fn add_to(counter: &AtomicU64, number: u64) -> u64 {
     before
 }
 
+/// The same for frees: who reads the number with acquire ordering, and then what was allocated, finds what was freed there.
+#[inline(always)]
+fn add_free_to(counter: &AtomicU64, number: u64) {
+    let before = counter.load(Relaxed);
+    counter.store(before.wrapping_add(number), Release);
+}
+
 /// One less, for counters that wrap.
 const MINUS_ONE: u64 = u64::MAX;
 
@@ -84,8 +91,8 @@ struct First<'a> {
 impl First<'_> {
     #[inline(always)]
     fn count_free(&self, bytes: u64) {
-        add_to(&self.counted.freed, bytes);
-        add_to(&self.counted.frees, 1);
+        add_free_to(&self.counted.freed, bytes);
+        add_free_to(&self.counted.frees, 1);
     }
 }
 
@@ -150,12 +157,12 @@ impl LiveBytes {
         if let Some(first) = self.first_or_share(bytes) {
             self.add_alone(&first, bytes);
             add_to(&first.counted.allocations, MINUS_ONE);
-            add_to(&first.counted.frees, MINUS_ONE);
+            add_free_to(&first.counted.frees, MINUS_ONE);
             return;
         }
         let slot = self.threads.slot();
         self.add_bytes(&slot, bytes);
-        slot.add(|one| &one.counted.frees, MINUS_ONE);
+        slot.add_release(|one| &one.counted.frees, MINUS_ONE);
     }
 
     /// What counts for the calling thread alone, if no other one ever counted. Not what has no bytes and so no peak: a thread
@@ -213,7 +220,7 @@ impl LiveBytes {
             return first.count_free(bytes);
         }
         let slot = self.threads.slot();
-        slot.add(|one| &one.counted.frees, 1);
+        slot.add_release(|one| &one.counted.frees, 1);
         self.sub_bytes(&slot, bytes);
     }
 
@@ -253,7 +260,7 @@ impl LiveBytes {
         if bytes == 0 {
             return;
         }
-        slot.add(|one| &one.counted.freed, bytes);
+        slot.add_release(|one| &one.counted.freed, bytes);
         let Some((index, one)) = slot.exclusive() else {
             self.shared.claimed.fetch_sub(bytes, Relaxed);
             return;
@@ -281,12 +288,12 @@ impl LiveBytes {
         }
     }
 
-    /// The sum of one counter over all threads.
+    /// The sum of one counter over all threads, read before what is read next.
     fn sum(&self, counter: impl Fn(&Counted) -> &AtomicU64) -> u64 {
         let slots = self.threads.all().map(|one| &one.counted);
         slots
             .chain([&self.first])
-            .fold(0, |sum, one| sum.wrapping_add(counter(one).load(Relaxed)))
+            .fold(0, |sum, one| sum.wrapping_add(counter(one).load(Acquire)))
     }
 
     /// How many were allocated, and how many of them are alive, each since the start.

@@ -55,11 +55,7 @@ impl Folder {
              int got = f(); return got + room[0]; }}\n"
         );
         std::fs::write(&source, text).expect("a source");
-        let compiler = if cfg!(target_arch = "aarch64") {
-            "aarch64-linux-gnu-gcc"
-        } else {
-            "cc"
-        };
+        let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
         let done = Command::new(compiler)
             .args(["-shared", "-fPIC", "-O1", "-fomit-frame-pointer"])
             .args(flags)

@@ -105,6 +105,19 @@ impl<'a, T> Slot<'a, T> {
         }
     }
 
+    /// [`add`](Self::add) with release ordering: a thread that reads the sum with acquire ordering sees what this one did before.
+    #[inline]
+    pub fn add_release(&self, counter: impl FnOnce(&T) -> &AtomicU64, number: u64) -> u64 {
+        let counter = counter(self.value);
+        if self.is_exclusive() {
+            let before = counter.load(Ordering::Relaxed);
+            counter.store(before.wrapping_add(number), Ordering::Release);
+            before
+        } else {
+            counter.fetch_add(number, Ordering::Release)
+        }
+    }
+
     /// Subtracts from one of the slot's counters, with release ordering.
     #[inline]
     pub fn subtract(&self, counter: impl FnOnce(&T) -> &AtomicU64, number: u64) {

@@ -9,10 +9,10 @@
 
 use std::time::{Duration, Instant};
 
-use cuguard_sync::{Biased, Gate, PauseError, fence};
+use cuguard_sync::{Biased, Gate, PauseError, PerThread, fence};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicBool, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use loom::thread;
 
 /// Stands for the driver's context: operations use it, teardown destroys it. loom fails where both happen at once.
@@ -334,4 +334,48 @@ fn the_owner_of_a_biased_lock_ends() {
             check(&value, 2);
         });
     }
+}
+
+/// What one thread counts.
+#[derive(Default)]
+struct Counted {
+    allocated: AtomicU64,
+    freed: AtomicU64,
+}
+
+/// Who reads what was freed, and then what was allocated, never reads a free without its allocation. One thread allocates and
+/// frees, or another one frees.
+#[test]
+fn no_sum_has_a_free_without_its_allocation() {
+    loom::model(|| {
+        let counted = Arc::new(PerThread::<Counted>::default());
+        let handed = Arc::new(AtomicBool::new(false));
+        let first = thread::spawn({
+            let (counted, handed) = (counted.clone(), handed.clone());
+            move || {
+                let slot = counted.slot();
+                slot.add(|one| &one.allocated, 1);
+                slot.add_release(|one| &one.freed, 1);
+                slot.add(|one| &one.allocated, 1);
+                handed.store(true, Ordering::Release);
+            }
+        });
+        let second = thread::spawn({
+            let counted = counted.clone();
+            move || {
+                if handed.load(Ordering::Acquire) {
+                    counted.slot().add_release(|one| &one.freed, 1);
+                }
+            }
+        });
+        let sum = |counter: fn(&Counted) -> &AtomicU64| {
+            let all = counted.all();
+            all.map(|one| counter(one).load(Ordering::Acquire))
+                .sum::<u64>()
+        };
+        let freed = sum(|one| &one.freed);
+        assert!(freed <= sum(|one| &one.allocated));
+        first.join().unwrap();
+        second.join().unwrap();
+    });
 }

@@ -1,6 +1,6 @@
 //! C programs and libraries that tests compile.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -38,4 +38,9 @@ pub fn compile(
         }
         Err(error) => panic!("cannot run {}: {error}", compiler.display()),
     }
+}
+
+/// The C++ compiler: `$CXX`, or `c++`.
+pub fn cxx() -> OsString {
+    std::env::var_os("CXX").unwrap_or_else(|| "c++".into())
 }

@@ -9,6 +9,6 @@ pub mod requirement;
 pub mod seeds;
 
 pub use apart::{has_gpu, test_command, test_path};
-pub use compiler::compile;
+pub use compiler::{compile, cxx};
 pub use folder::Folder;
 pub use requirement::{Requirement, not_run};

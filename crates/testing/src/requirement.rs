@@ -52,7 +52,7 @@ requirements! {
     Sources = "sources", "the sources of this repository";
     /// Missing on machines without a C compiler, `cc` or `$CC`.
     CCompiler = "cc", "a C compiler";
-    /// Missing on machines without `c++`.
+    /// Missing on machines without `c++` or `$CXX`.
     CxxCompiler = "c++", "a C++ compiler";
     /// Missing with compilers other than GCC and Clang, and without a static C library.
     CompilerOptions = "cc-options", "a C compiler that knows the options";

@@ -20,7 +20,7 @@
 //! | `objects` | loaded ELF objects and their dynamic symbols |
 //! | `driver` | address ranges of the driver's libraries |
 //! | `next` | the functions behind the exported ones |
-//! | `stubs`, `family` | the exported functions |
+//! | `stubs`, `stubs_aarch64`, `family` | the exported functions |
 //! | `threads` | threads of the driver and of this library |
 //!
 //! It knows nothing of CUDA calls, of the registry, or of the search.
@@ -30,7 +30,6 @@ mod cache;
 mod classes;
 pub(crate) mod driver;
 mod early;
-#[cfg(target_arch = "x86_64")]
 mod family;
 pub(crate) mod lock;
 mod next;
@@ -38,7 +37,7 @@ pub(crate) mod objects;
 mod range;
 mod runs;
 mod slabs;
-#[cfg(target_arch = "x86_64")]
+#[cfg_attr(target_arch = "aarch64", path = "stubs_aarch64.rs")]
 mod stubs;
 mod tables;
 pub(crate) mod threads;

@@ -32,25 +32,13 @@ macro_rules! functions {
         }
     };
 }
-#[cfg(target_arch = "x86_64")]
 pub(super) use functions;
 
 macro_rules! next {
     ($($name:ident $variable:ident)*) => {
         $(
-            #[cfg(target_arch = "x86_64")]
             pub(super) static $variable: Next = Next(AtomicPtr::new(super::stubs::first::$name as *mut c_void));
-            #[cfg(not(target_arch = "x86_64"))]
-            pub(super) static $variable: Next = Next(AtomicPtr::new(original::$name as *mut c_void));
         )*
-
-        /// Where this library exports none of them, their names lead to the next functions.
-        #[cfg(not(target_arch = "x86_64"))]
-        mod original {
-            unsafe extern "C" {
-                $(pub(super) fn $name();)*
-            }
-        }
 
         const ALL: &[(&[u8], &Next)] = &[$((stringify!($name).as_bytes(), &$variable)),*];
     };

@@ -1,4 +1,4 @@
-//! The exported `malloc` family: naked functions that pass most calls on by a jump.
+//! The exported `malloc` family on x86-64: naked functions that pass most calls on by a jump.
 //!
 //! A jump leaves the return address, which some allocators look at, and costs a nanosecond. A stub uses `rax` and one
 //! argument register behind the function's own arguments; a function may change both.

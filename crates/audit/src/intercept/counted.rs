@@ -8,7 +8,7 @@ use std::arch::naked_asm;
 use std::ffi::c_void;
 use std::ptr;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 /// How many functions can be counted; a driver has about 40 that are not recorded. Further ones pass through.
 const STUBS: usize = 64;
@@ -48,7 +48,8 @@ unsafe extern "C" fn counting<const NUMBER: usize>() {
     )
 }
 
-/// The stub with a number: counts and jumps. `x9` to `x17` hold no arguments.
+/// The stub with a number: counts and jumps. `x9` to `x17` hold no arguments. A thread may have the stub's address and not yet see
+/// the target, which was stored before: it waits.
 #[cfg(target_arch = "aarch64")]
 #[unsafe(naked)]
 unsafe extern "C" fn counting<const NUMBER: usize>() {
@@ -63,7 +64,10 @@ unsafe extern "C" fn counting<const NUMBER: usize>() {
         "cbnz w10, 2b",
         "adrp x16, {targets}",
         "add x16, x16, :lo12:{targets}",
-        "ldr x16, [x16, #{offset}]",
+        "add x16, x16, #{offset}",
+        "3: ldr x9, [x16]",
+        "cbz x9, 3b",
+        "mov x16, x9",
         "br x16",
         calls = sym CALLS,
         targets = sym TARGETS,
@@ -123,7 +127,7 @@ pub(super) fn stub(name: &[u8], target: *const c_void) -> *const c_void {
             }
             false => crate::report::set_unrecorded(not_recorded),
         }
-        TARGETS[number].store(target.cast_mut(), Relaxed);
+        TARGETS[number].store(target.cast_mut(), Release);
         names.push(name.to_owned());
     }
     ALL[number] as *const c_void

@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
-use super::memory::PAGE;
-
+/// Of each stretch of a heap of this length, the first block is known.
+const STRETCH: u64 = 4096;
 /// The alignment of blocks, and the unit of their sizes.
 const UNIT: u64 = 16;
 /// The header in front of a block: sizes of the block before, and of the block.
@@ -18,8 +18,8 @@ struct Heap {
     addresses: Range<u64>,
     /// Its first block.
     first: u32,
-    /// For each page the first block that begins there or behind, counted from the heap's first.
-    pages: Vec<u32>,
+    /// For each stretch the first block that begins there or behind, counted from the heap's first.
+    stretches: Vec<u32>,
 }
 
 /// Blocks that are in use, by number.
@@ -48,21 +48,21 @@ impl Blocks {
             return false;
         }
         let first = self.starts.len() as u32;
-        let mut pages = Vec::with_capacity((length / PAGE + 2) as usize);
+        let mut stretches = Vec::with_capacity((length / STRETCH + 2) as usize);
         for (number, (at, size)) in blocks.iter().enumerate() {
             let offset = at - addresses.start;
-            while pages.len() as u64 * PAGE <= offset {
-                pages.push(number as u32);
+            while stretches.len() as u64 * STRETCH <= offset {
+                stretches.push(number as u32);
             }
             self.starts.push((offset / UNIT) as u32);
             self.sizes.push((size / UNIT) as u32);
         }
-        pages.resize((length.div_ceil(PAGE) + 1) as usize, blocks.len() as u32);
+        stretches.resize((length.div_ceil(STRETCH) + 1) as usize, blocks.len() as u32);
         self.firsts.push(first);
         self.heaps.push(Heap {
             addresses,
             first,
-            pages,
+            stretches,
         });
         true
     }
@@ -90,9 +90,12 @@ impl Blocks {
         let heap = self.heap(address)?;
         let end = self.end(heap);
         let offset = address - self.heaps[heap].addresses.start;
-        let Heap { first, pages, .. } = &self.heaps[heap];
-        let page = (offset / PAGE) as usize;
-        let [from, to] = [pages[page], pages[page + 1]].map(|block| (first + block) as usize);
+        let Heap {
+            first, stretches, ..
+        } = &self.heaps[heap];
+        let stretch = (offset / STRETCH) as usize;
+        let [from, to] =
+            [stretches[stretch], stretches[stretch + 1]].map(|block| (first + block) as usize);
         let unit = (offset / UNIT) as u32;
         let behind = from + self.starts[from..to].partition_point(|start| *start <= unit);
         let block = behind
@@ -157,7 +160,7 @@ mod tests {
 
     fn blocks() -> Blocks {
         let mut blocks = Blocks::default();
-        // With a gap, over several pages, and up to the end.
+        // With a gap, over several stretches, and up to the end.
         let first = [(0x1_0000, 0x20), (0x1_0020, 0x40), (0x1_0100, 0x5000)];
         assert!(blocks.add(0x1_0000..0x2_0000, &first));
         assert!(blocks.add(0x3_0000..0x3_1000, &[]));

@@ -6,8 +6,9 @@
 /// Registers that functions preserve: as many as the stub stores.
 #[cfg(target_arch = "x86_64")]
 const PRESERVED: usize = 6;
+/// The general ones, and the lower halves of eight vector registers.
 #[cfg(target_arch = "aarch64")]
-const PRESERVED: usize = 10;
+const PRESERVED: usize = 10 + 8;
 
 /// What the stub of [`entry_point`] has pushed. The caller's frame begins behind it.
 #[cfg(target_arch = "x86_64")]
@@ -111,10 +112,10 @@ macro_rules! entry_point {
             #[cfg(target_arch = "aarch64")]
             std::arch::naked_asm!(
                 ".cfi_startproc",
-                "stp x29, x30, [sp, #-160]!",
-                ".cfi_def_cfa_offset 176",
-                ".cfi_offset x29, -160",
-                ".cfi_offset x30, -152",
+                "stp x29, x30, [sp, #-224]!",
+                ".cfi_def_cfa_offset 240",
+                ".cfi_offset x29, -224",
+                ".cfi_offset x30, -216",
                 "stp x0, x1, [sp, #16]",
                 "stp x2, x3, [sp, #32]",
                 "stp x4, x5, [sp, #48]",
@@ -124,6 +125,10 @@ macro_rules! entry_point {
                 "stp x23, x24, [sp, #112]",
                 "stp x25, x26, [sp, #128]",
                 "stp x27, x28, [sp, #144]",
+                "stp d8, d9, [sp, #160]",
+                "stp d10, d11, [sp, #176]",
+                "stp d12, d13, [sp, #192]",
+                "stp d14, d15, [sp, #208]",
                 "sub sp, sp, #16",
                 "bl {disable}",
                 "str x0, [sp]",
@@ -140,7 +145,7 @@ macro_rules! entry_point {
                 "ldp x2, x3, [sp, #32]",
                 "ldp x4, x5, [sp, #48]",
                 "ldp x6, x7, [sp, #64]",
-                "ldp x29, x30, [sp], #160",
+                "ldp x29, x30, [sp], #224",
                 ".cfi_def_cfa_offset 0",
                 ".cfi_restore x29",
                 ".cfi_restore x30",

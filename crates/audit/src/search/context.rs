@@ -7,11 +7,8 @@ use std::ops::Range;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::interrupted;
+use super::interrupted::{self, REGISTERS};
 use super::memory::Memory;
-
-/// General and vector registers.
-pub(super) const REGISTERS: usize = 64;
 
 /// What a thread was at, as the searching thread reads it.
 #[derive(Clone, PartialEq, Eq)]
@@ -30,16 +27,15 @@ pub(super) struct ThreadContext {
 impl ThreadContext {
     /// The registers that may hold values of the program.
     ///
-    /// Vector registers do not survive the call of a function, and a system call is made in one, of the C library: they hold
-    /// remains then. The code is read here rather than in the handler: code that can only be executed cannot be read.
+    /// Most vector registers do not survive the call of a function, and a system call is made in one, of the C library: they
+    /// hold remains then. The code is read here rather than in the handler: code that can only be executed cannot be read.
     pub(super) fn registers(&self, memory: &Memory) -> Vec<u64> {
         let is_in_system_call = interrupted::is_in_system_call(memory, self.instruction)
             || interrupted::is_system_call(memory, self.instruction);
-        let registers = match is_in_system_call {
-            true => &self.registers[..interrupted::GENERAL],
-            false => &self.registers[..],
-        };
-        registers.to_vec()
+        match is_in_system_call {
+            true => interrupted::in_system_call(&self.registers).collect(),
+            false => self.registers.to_vec(),
+        }
     }
 
     /// Whether the thread was in a system call that returns `EINTR`, because it is not restarted after a signal.

@@ -4,7 +4,7 @@
 //! the first use of a thread-local variable of a library may allocate, with `malloc`, which the thread may be inside of.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, compiler_fence};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, compiler_fence, fence};
 
 use super::caller::Caller;
 use super::context::{SharedContext, ThreadContext};
@@ -12,8 +12,12 @@ use super::interrupted;
 use super::stacks::RED_ZONE;
 use crate::heap::threads::thread_id;
 
-/// Callee-saved registers of x86-64 and aarch64.
-pub(super) const SAVED: usize = 12;
+/// Registers that functions preserve.
+#[cfg(target_arch = "x86_64")]
+pub(super) const SAVED: usize = 6;
+/// Registers that functions preserve: general ones, and the lower halves of eight vector registers.
+#[cfg(target_arch = "aarch64")]
+pub(super) const SAVED: usize = 11 + 8;
 
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Entry {
@@ -128,6 +132,8 @@ fn record(frame: u64, store: impl FnOnce(&SharedContext)) -> Entered {
         None => Slot::claim(),
     };
     if let Some(slot) = slot {
+        // Who reads what follows also sees that the slot is claimed, and does not take it for the entry before.
+        fence(Ordering::Release);
         slot.thread.store(thread, Ordering::Relaxed);
         store(&slot.context);
         slot.frame.store(frame, Ordering::Release);
@@ -251,6 +257,10 @@ fn saved_registers() -> [u64; SAVED] {
             "stp x25, x26, [{at}, 48]",
             "stp x27, x28, [{at}, 64]",
             "str x29, [{at}, 80]",
+            "stp d8, d9, [{at}, 88]",
+            "stp d10, d11, [{at}, 104]",
+            "stp d12, d13, [{at}, 120]",
+            "stp d14, d15, [{at}, 136]",
             at = in(reg) values.as_mut_ptr(),
             options(nostack, preserves_flags),
         );
@@ -262,6 +272,14 @@ fn saved_registers() -> [u64; SAVED] {
 mod tests {
     use super::*;
 
+    /// The frame that counts in a function that the caller's frame lies above.
+    #[inline(never)]
+    fn deeper() -> Option<u64> {
+        let _space = std::hint::black_box([0_u8; 4096]);
+        let _inner = Entered::here();
+        current().map(|entry| entry.frame)
+    }
+
     #[test]
     fn the_outermost_entry_counts_until_it_is_dropped() {
         assert!(current().is_none());
@@ -269,11 +287,6 @@ mod tests {
         let entry = current().expect("an entry");
         // SAFETY: no requirements.
         assert_eq!(entry.context.pointer, unsafe { libc::pthread_self() });
-        let deeper = || {
-            let _space = std::hint::black_box([0_u8; 4096]);
-            let _inner = Entered::here();
-            current().map(|entry| entry.frame)
-        };
         assert_eq!(std::hint::black_box(deeper)(), Some(entry.frame));
         assert!(current().is_some(), "the inner one has not ended the outer");
         let own = thread_id();

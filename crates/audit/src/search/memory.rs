@@ -5,7 +5,6 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-pub(super) const PAGE: u64 = 4096;
 /// The bit of an entry of `pagemap` for a page of `MADV_GUARD_INSTALL`. Systems that do not have it leave it clear.
 const GUARD: u32 = 58;
 
@@ -21,18 +20,42 @@ pub(super) struct Memory {
     contents: Option<File>,
     /// One entry of 8 bytes for each page.
     pages: Option<File>,
+    /// The size of the system's pages. On aarch64, it is 4, 16 or 64 KiB.
+    page: u64,
     /// Memory that exists could not be read.
     refused: AtomicBool,
+}
+
+/// The size of the system's pages.
+fn page_size() -> u64 {
+    // SAFETY: no requirements.
+    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    u64::try_from(size).expect("the system has a page size")
 }
 
 impl Memory {
     pub(super) fn open() -> Memory {
         Memory {
+            page: page_size(),
             thread: cuguard_sync::own_thread::id(),
             contents: File::open("/proc/thread-self/mem").ok(),
             pages: File::open("/proc/thread-self/pagemap").ok(),
             refused: AtomicBool::new(false),
         }
+    }
+
+    /// As if the system's pages had this size.
+    #[cfg(test)]
+    pub(super) fn with_page(page: u64) -> Memory {
+        Memory {
+            page,
+            ..Memory::open()
+        }
+    }
+
+    /// The size of a page, which is read as a whole or not at all.
+    pub(super) fn page(&self) -> u64 {
+        self.page
     }
 
     /// Whether the system has refused to read memory, whatever the address.
@@ -96,7 +119,7 @@ impl Memory {
                     pages.as_raw_fd(),
                     buffer.as_mut_ptr().cast(),
                     buffer.len(),
-                    (address / PAGE * 8).cast_signed(),
+                    (address / self.page * 8).cast_signed(),
                 )
             };
             usize::try_from(read).ok()
@@ -121,6 +144,8 @@ pub(super) fn bytes_of(words: &mut [u64]) -> &mut [u8] {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::FromRawFd;
+
     use super::*;
 
     /// As in a sandbox that forbids the call. Other tests read either way.
@@ -138,6 +163,7 @@ mod tests {
     #[test]
     fn reads_what_is_there_and_stops_at_what_is_not() {
         let memory = Memory::open();
+        let page = memory.page() as usize;
         let values = [3_u64, 1, 4];
         let address = values.as_ptr().addr() as u64;
         assert_eq!(memory.words::<3>(address), Some(values));
@@ -146,7 +172,7 @@ mod tests {
         let mapping = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
-                3 * PAGE as usize,
+                3 * page,
                 libc::PROT_READ | libc::PROT_WRITE,
                 libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
                 -1,
@@ -157,16 +183,35 @@ mod tests {
         // SAFETY: inside the mapping; then its last page is unmapped.
         unsafe {
             *mapping.cast::<u64>() = 7;
-            libc::munmap(mapping.byte_add(2 * PAGE as usize), PAGE as usize);
+            libc::munmap(mapping.byte_add(2 * page), page);
         }
         let mut entries = [9; 2];
         memory.populated(mapping.addr() as u64, &mut entries);
         assert!(entries[0] != 0 && entries[1] == 0, "{entries:?}");
-        let mut buffer = vec![1_u8; 3 * PAGE as usize];
-        assert_eq!(
-            memory.read(mapping.addr() as u64, &mut buffer),
-            2 * PAGE as usize
-        );
+        let mut buffer = vec![1_u8; 3 * page];
+        assert_eq!(memory.read(mapping.addr() as u64, &mut buffer), 2 * page);
         assert_eq!(buffer[..9], [7, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    /// The file has one entry for each page of the system, however long pages are.
+    #[test]
+    fn entries_are_those_of_the_pages_at_the_address() {
+        for page in [4096, 16384, 65536] {
+            // SAFETY: the name is terminated, and the descriptor is a new one.
+            let file = unsafe { File::from_raw_fd(libc::memfd_create(c"pagemap".as_ptr(), 0)) };
+            // Pages 3, 4 and 6 have contents; 5 and 7 have none.
+            for (number, entry) in [(3, 1 << 63), (4, 1 << 62), (5, 0), (6, 1 << 63), (7, 0_u64)] {
+                file.write_all_at(&entry.to_ne_bytes(), number * 8)
+                    .expect("written");
+            }
+            let memory = Memory {
+                pages: Some(file),
+                ..Memory::with_page(page)
+            };
+            let mut entries = [9; 6];
+            memory.populated(3 * page, &mut entries);
+            let populated = entries.map(|entry| entry != 0);
+            assert_eq!(populated, [true, true, false, true, false, true], "{page}");
+        }
     }
 }

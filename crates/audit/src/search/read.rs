@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::memory::{Memory, PAGE, bytes_of};
+use super::memory::{Memory, bytes_of};
 
 /// A part of memory for one thread of the search.
 pub(super) struct Part {
@@ -39,6 +39,36 @@ pub(super) fn holes_in(holes: &[Range<u64>], addresses: &Range<u64>) -> Range<us
     first..behind
 }
 
+/// What is read at a time of these addresses: aligned words of pages that have contents, at most a window. There is an entry for
+/// each page of this size that the addresses touch; zero for one without contents.
+fn pieces(addresses: &Range<u64>, size: u64, pages: &[u64]) -> impl Iterator<Item = Range<u64>> {
+    let Range { start, end } = *addresses;
+    let first = start / size;
+    // A piece has one page at least.
+    let most = (WINDOW / size).max(1) as usize;
+    let mut page = 0;
+    iter::from_fn(move || {
+        while page < pages.len() {
+            let from = page;
+            page += 1;
+            if pages[from] == 0 {
+                continue;
+            }
+            while page < pages.len() && pages[page] != 0 && page - from < most {
+                page += 1;
+            }
+            // Words are aligned; addresses may begin and end anywhere.
+            let from = ((first + from as u64) * size).max(start);
+            let to = ((first + page as u64) * size).min(end);
+            let piece = from.next_multiple_of(8)..to - to % 8;
+            if !piece.is_empty() {
+                return Some(piece);
+            }
+        }
+        None
+    })
+}
+
 /// Reads for the threads of a search.
 pub(super) struct Reader<'a> {
     memory: &'a Memory,
@@ -60,10 +90,10 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn new() -> Buffers {
+    fn new(page: u64) -> Buffers {
         Buffers {
             words: vec![0; (WINDOW / 8) as usize],
-            pages: vec![0; (PART / PAGE + 2) as usize],
+            pages: vec![0; (PART / page + 2) as usize],
         }
     }
 }
@@ -102,7 +132,7 @@ impl<'a> Reader<'a> {
             return 0;
         }
         let free = self.buffers.lock().ok().and_then(|mut free| free.pop());
-        let mut buffers = free.unwrap_or_else(Buffers::new);
+        let mut buffers = free.unwrap_or_else(|| Buffers::new(self.memory.page()));
         let unread = self.read_pages(part, &mut buffers, visit);
         if let Ok(mut free) = self.buffers.lock() {
             free.push(buffers);
@@ -117,36 +147,21 @@ impl<'a> Reader<'a> {
         visit: &mut dyn FnMut(u64, &[u64]),
     ) -> u64 {
         let Buffers { words, pages } = buffers;
+        let size = self.memory.page();
         let Range { start, end } = part.addresses;
-        let first = start / PAGE;
-        let count = (end.div_ceil(PAGE) - first) as usize;
+        let first = start / size;
+        let count = (end.div_ceil(size) - first) as usize;
         let pages = &mut pages[..count];
         match part.private {
-            true => self.memory.populated(first * PAGE, pages),
+            true => self.memory.populated(first * size, pages),
             false => pages.fill(1),
         }
-        let mut page = 0;
         let (mut searched, mut unread) = (0, 0);
-        while page < count {
-            if pages[page] == 0 {
-                page += 1;
-                continue;
-            }
-            let mut behind = page + 1;
-            while behind < count && pages[behind] != 0 && (behind - page) as u64 * PAGE < WINDOW {
-                behind += 1;
-            }
-            let from = ((first + page as u64) * PAGE).max(start);
-            let to = ((first + behind as u64) * PAGE).min(end);
-            // Words are aligned; pieces may begin and end anywhere.
-            let from = from.next_multiple_of(8);
-            let to = to - to % 8;
-            if from < to {
-                let missing = self.window(part, from..to, words, visit);
-                searched += to - from - missing;
-                unread += missing;
-            }
-            page = behind;
+        for piece in pieces(&part.addresses, size, pages) {
+            let length = piece.end - piece.start;
+            let missing = self.window(part, piece, words, visit);
+            searched += length - missing;
+            unread += missing;
         }
         self.searched.fetch_add(searched, Ordering::Relaxed);
         unread
@@ -160,6 +175,7 @@ impl<'a> Reader<'a> {
         words: &mut [u64],
         visit: &mut dyn FnMut(u64, &[u64]),
     ) -> u64 {
+        let page = self.memory.page();
         let (mut at, mut unread) = (addresses.start, 0);
         while at < addresses.end {
             let length = (addresses.end - at) as usize;
@@ -169,7 +185,7 @@ impl<'a> Reader<'a> {
             // The page that could not be read; all of them if none can.
             let next = match self.memory.is_refused() {
                 true => addresses.end,
-                false => (at - at % PAGE + PAGE).min(addresses.end),
+                false => (at - at % page + page).min(addresses.end),
             };
             if at < next {
                 unread += next - at;
@@ -212,7 +228,9 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PART, parts};
+    use std::time::{Duration, Instant};
+
+    use super::*;
 
     #[test]
     fn parts_end_at_multiples() {
@@ -225,5 +243,53 @@ mod tests {
         ];
         assert_eq!(all, expected);
         assert_eq!(parts(PART..PART).count(), 0);
+    }
+
+    #[test]
+    fn pieces_are_the_pages_with_contents() {
+        for size in [4096, 16384, 65536] {
+            let at = |page: u64| (1 << 20) + page * size;
+            let addresses = at(0) + 20..at(6) - 3;
+            let all: Vec<_> = pieces(&addresses, size, &[1, 0, 1, 1, 0, 1]).collect();
+            let last = at(5)..at(6) - 8;
+            let mut expected = vec![at(0) + 24..at(1), at(2)..at(4), last];
+            assert_eq!(all, expected, "{size}");
+            // A page whose only bytes are no whole word.
+            expected.pop();
+            let all: Vec<_> = pieces(&(at(0) + 20..at(5) + 3), size, &[1, 0, 1, 1, 0, 1]).collect();
+            assert_eq!(all, expected, "{size}");
+            // All of it, in windows.
+            let count = 3 * WINDOW / size;
+            let all: Vec<_> = pieces(&(at(0)..at(count)), size, &vec![1; count as usize]).collect();
+            let windows = [0, 1, 2].map(|number| at(0) + number * WINDOW);
+            assert_eq!(all, windows.map(|start| start..start + WINDOW), "{size}");
+        }
+    }
+
+    /// Where pages are longer than the ones of this machine, whole pages are read and skipped.
+    #[test]
+    fn all_words_are_read_whatever_the_size_of_pages() {
+        let words: Vec<u64> = (0..3 * PART / 8).collect();
+        let start = words.as_ptr().addr() as u64;
+        for size in [4096, 16384, 65536] {
+            let memory = Memory::with_page(size);
+            let deadline = Instant::now() + Duration::from_secs(600);
+            let reader = Reader::new(&memory, &[], deadline);
+            let mut seen = 0;
+            for addresses in parts(start..start + 8 * words.len() as u64) {
+                let part = Part {
+                    addresses,
+                    private: false,
+                    holes: 0..0,
+                };
+                let unread = reader.read(&part, &mut |at, read| {
+                    assert_eq!(at, start + 8 * seen);
+                    assert!(read.iter().copied().eq(seen..seen + read.len() as u64));
+                    seen += read.len() as u64;
+                });
+                assert_eq!(unread, 0);
+            }
+            assert_eq!(seen, words.len() as u64, "{size}");
+        }
     }
 }

@@ -3,18 +3,18 @@
 //! The kernel restarts some system calls by itself, behind a handler with `SA_RESTART`. Others return `EINTR`, as `nanosleep`, `poll`
 //! and `epoll_wait`, and programs seldom expect that: `sleep` would end early. What a thread waits in is noted before the signal is
 //! sent. When the handler returns, it leads the thread back to the instruction, with the same arguments.
-//!
-//! On aarch64, they return `EINTR`.
 
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use super::task;
+use super::{interrupted, task};
 
 /// What a thread waits in, if it does.
 pub(super) struct Waiting {
     number: AtomicI64,
+    /// The first argument.
+    first: AtomicU64,
     stack_pointer: AtomicU64,
     /// The instruction behind the system call; zero where the thread waits in none. Thousands of these are zero at the start, and so
     /// take no place in the library's file.
@@ -63,6 +63,7 @@ impl Waiting {
     pub(super) const fn new() -> Self {
         Self {
             number: AtomicI64::new(0),
+            first: AtomicU64::new(0),
             stack_pointer: AtomicU64::new(0),
             next: AtomicU64::new(0),
         }
@@ -73,6 +74,7 @@ impl Waiting {
         let call = task::system_call(thread).filter(|call| RESTARTED.contains(&call.number));
         if let Some(call) = &call {
             self.number.store(call.number, Ordering::Relaxed);
+            self.first.store(call.first, Ordering::Relaxed);
             self.stack_pointer
                 .store(call.stack_pointer, Ordering::Relaxed);
         }
@@ -89,55 +91,83 @@ impl Waiting {
         if self.next.load(Ordering::Acquire) == 0 {
             return;
         }
-        let number = self.number.load(Ordering::Relaxed);
         // SAFETY: as the caller guarantees; nothing else uses it now.
         let context = unsafe { &mut *context };
         if self.was_interrupted(context) && !is_handled_next(&context.uc_sigmask) {
-            again(context, number);
+            self.again(context);
         }
     }
 
-    #[cfg(target_arch = "x86_64")]
     fn was_interrupted(&self, context: &libc::ucontext_t) -> bool {
-        let register = |register: libc::c_int| context.uc_mcontext.gregs[register as usize];
-        let is = |at: libc::c_int, value: &AtomicU64| {
-            register(at).cast_unsigned() == value.load(Ordering::Relaxed)
-        };
-        register(libc::REG_RAX) == -i64::from(libc::EINTR)
-            && is(libc::REG_RIP, &self.next)
-            && is(libc::REG_RSP, &self.stack_pointer)
+        registers::result(context) == -i64::from(libc::EINTR)
+            && interrupted::instruction(context) == self.next.load(Ordering::Relaxed)
+            && interrupted::stack_pointer(context) == self.stack_pointer.load(Ordering::Relaxed)
     }
 
-    #[cfg(not(target_arch = "x86_64"))]
-    fn was_interrupted(&self, _: &libc::ucontext_t) -> bool {
-        false
+    /// Makes the thread call it again when the handler returns.
+    fn again(&self, context: &mut libc::ucontext_t) {
+        let number = self.number.load(Ordering::Relaxed);
+        registers::call_again(context, number, self.first.load(Ordering::Relaxed));
+        // The kernel has written the rest of the time where the program wants it: only that is left to wait.
+        let (time, rest) = match number {
+            libc::SYS_nanosleep => (0, 1),
+            // With `TIMER_ABSTIME` the kernel writes nothing.
+            libc::SYS_clock_nanosleep if *registers::argument(context, 1) == 0 => (2, 3),
+            _ => return,
+        };
+        let rest = *registers::argument(context, rest);
+        if rest != 0 {
+            *registers::argument(context, time) = rest;
+        }
     }
 }
 
-/// Makes the thread call it again when the handler returns. The arguments are still in their registers.
+/// The registers of a system call.
 #[cfg(target_arch = "x86_64")]
-fn again(context: &mut libc::ucontext_t, number: i64) {
+mod registers {
     /// The length of the instruction `syscall`.
     const INSTRUCTION: i64 = 2;
-    let registers = &mut context.uc_mcontext.gregs;
-    registers[libc::REG_RAX as usize] = number;
-    registers[libc::REG_RIP as usize] -= INSTRUCTION;
-    // The kernel has written the rest of the time where the program wants it: only that is left to wait.
-    let (time, rest) = match number {
-        libc::SYS_nanosleep => (libc::REG_RDI, libc::REG_RSI),
-        // With `TIMER_ABSTIME` the kernel writes nothing.
-        libc::SYS_clock_nanosleep if registers[libc::REG_RSI as usize] == 0 => {
-            (libc::REG_RDX, libc::REG_R10)
-        }
-        _ => return,
-    };
-    if registers[rest as usize] != 0 {
-        registers[time as usize] = registers[rest as usize];
+    /// The registers of the arguments.
+    const ARGUMENTS: [libc::c_int; 4] =
+        [libc::REG_RDI, libc::REG_RSI, libc::REG_RDX, libc::REG_R10];
+
+    pub(super) fn result(context: &libc::ucontext_t) -> i64 {
+        context.uc_mcontext.gregs[libc::REG_RAX as usize]
+    }
+
+    pub(super) fn argument(context: &mut libc::ucontext_t, number: usize) -> &mut i64 {
+        &mut context.uc_mcontext.gregs[ARGUMENTS[number] as usize]
+    }
+
+    /// Leads back to the instruction. The result has overwritten the number; the arguments are still in their registers.
+    pub(super) fn call_again(context: &mut libc::ucontext_t, number: i64, _first: u64) {
+        let registers = &mut context.uc_mcontext.gregs;
+        registers[libc::REG_RAX as usize] = number;
+        registers[libc::REG_RIP as usize] -= INSTRUCTION;
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
-fn again(_: &mut libc::ucontext_t, _: i64) {}
+/// The registers of a system call.
+#[cfg(target_arch = "aarch64")]
+mod registers {
+    /// The length of the instruction `svc`.
+    const INSTRUCTION: u64 = 4;
+
+    pub(super) fn result(context: &libc::ucontext_t) -> i64 {
+        context.uc_mcontext.regs[0].cast_signed()
+    }
+
+    pub(super) fn argument(context: &mut libc::ucontext_t, number: usize) -> &mut u64 {
+        &mut context.uc_mcontext.regs[number]
+    }
+
+    /// Leads back to the instruction. The result has overwritten the first argument; the others and the number are still in their
+    /// registers.
+    pub(super) fn call_again(context: &mut libc::ucontext_t, _number: i64, first: u64) {
+        *argument(context, 0) = first;
+        context.uc_mcontext.pc -= INSTRUCTION;
+    }
+}
 
 /// Whether a handler of the program runs when the thread goes on with this mask. In a handler that blocks all signals.
 fn is_handled_next(mask: &libc::sigset_t) -> bool {
@@ -164,4 +194,106 @@ fn has_handler(signal: libc::c_int) -> bool {
         action.assume_init()
     };
     action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that a signal interrupted in a system call, and what was noted of it before.
+    fn thread_in(number: libc::c_long, arguments: [u64; 4]) -> (Waiting, libc::ucontext_t) {
+        // SAFETY: all zero bytes are a valid structure.
+        let mut context: libc::ucontext_t = unsafe { std::mem::zeroed() };
+        let (next, stack_pointer) = (0x40_1000, 0x7f00_1230);
+        for (at, value) in arguments.into_iter().enumerate() {
+            set(registers::argument(&mut context, at), value);
+        }
+        let result = -i64::from(libc::EINTR);
+        #[cfg(target_arch = "x86_64")]
+        {
+            let registers = &mut context.uc_mcontext.gregs;
+            registers[libc::REG_RAX as usize] = result;
+            registers[libc::REG_RIP as usize] = next;
+            registers[libc::REG_RSP as usize] = stack_pointer;
+        }
+        #[cfg(target_arch = "aarch64")]
+        {
+            context.uc_mcontext.regs[8] = number.cast_unsigned();
+            context.uc_mcontext.regs[0] = result.cast_unsigned();
+            context.uc_mcontext.pc = next as u64;
+            context.uc_mcontext.sp = stack_pointer as u64;
+        }
+        let waiting = Waiting {
+            number: AtomicI64::new(number),
+            first: AtomicU64::new(arguments[0]),
+            stack_pointer: AtomicU64::new(stack_pointer as u64),
+            next: AtomicU64::new(next as u64),
+        };
+        (waiting, context)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn set(register: &mut i64, value: u64) {
+        *register = value.cast_signed();
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    fn set(register: &mut u64, value: u64) {
+        *register = value;
+    }
+
+    /// The number of the call that the thread makes next, and its arguments.
+    fn next_call(context: &mut libc::ucontext_t) -> (i64, [u64; 4]) {
+        #[cfg(target_arch = "x86_64")]
+        let (number, length) = (context.uc_mcontext.gregs[libc::REG_RAX as usize], 2);
+        #[cfg(target_arch = "aarch64")]
+        let (number, length) = (context.uc_mcontext.regs[8].cast_signed(), 4);
+        assert_eq!(interrupted::instruction(context), 0x40_1000 - length);
+        let argument = |at| *registers::argument(context, at) as u64;
+        (number, [0, 1, 2, 3].map(argument))
+    }
+
+    #[test]
+    fn a_call_is_made_again_with_its_arguments() {
+        for (number, arguments, expected) in [
+            (libc::SYS_ppoll, [0x5000, 1, 2, 3], [0x5000, 1, 2, 3]),
+            // Only for the rest of the time, where the program has a place for it.
+            (
+                libc::SYS_nanosleep,
+                [0x5000, 0x6000, 2, 3],
+                [0x6000, 0x6000, 2, 3],
+            ),
+            (libc::SYS_nanosleep, [0x5000, 0, 2, 3], [0x5000, 0, 2, 3]),
+            (
+                libc::SYS_clock_nanosleep,
+                [1, 0, 0x5000, 0x6000],
+                [1, 0, 0x6000, 0x6000],
+            ),
+            (
+                libc::SYS_clock_nanosleep,
+                [1, 1, 0x5000, 0x6000],
+                [1, 1, 0x5000, 0x6000],
+            ),
+        ] {
+            let (waiting, mut context) = thread_in(number, arguments);
+            assert!(waiting.was_interrupted(&context));
+            // SAFETY: a context that nothing else uses; no signal is pending.
+            unsafe { waiting.restart(&mut context) };
+            assert_eq!(next_call(&mut context), (number, expected));
+        }
+    }
+
+    #[test]
+    fn a_thread_that_went_on_makes_no_call_again() {
+        let (waiting, mut context) = thread_in(libc::SYS_ppoll, [0; 4]);
+        for (next, stack_pointer) in [(0x40_1004, 0x7f00_1230), (0x40_1000, 0x7f00_1240), (0, 0)] {
+            waiting.next.store(next, Ordering::Relaxed);
+            waiting
+                .stack_pointer
+                .store(stack_pointer, Ordering::Relaxed);
+            // SAFETY: as above.
+            unsafe { waiting.restart(&mut context) };
+            assert_eq!(interrupted::instruction(&context), 0x40_1000);
+        }
+    }
 }

@@ -7,10 +7,8 @@ use super::memory::Memory;
 use super::modules::Module;
 use super::workers;
 
-/// What functions may use below the stack pointer.
-pub(super) const RED_ZONE: u64 = 128;
-/// Bytes of `struct pthread` that may hold values of the program, as those of `pthread_setspecific`.
-const STRUCTURE: u64 = 2304;
+/// Bytes that functions may use below the stack pointer.
+pub(super) const RED_ZONE: u64 = if cfg!(target_arch = "x86_64") { 128 } else { 0 };
 
 /// The memory that the C library allocated, or was given, as the stack of a thread.
 pub(super) fn stack_of(memory: &Memory, pointer: u64) -> Option<Range<u64>> {
@@ -27,22 +25,43 @@ pub(super) struct TlsBlock {
     pub(super) addresses: Range<u64>,
 }
 
+/// The addresses of a thread's own structure, as far as they may hold values of the program, as those of
+/// `pthread_setspecific`; and the address of its table of blocks.
+#[cfg(target_arch = "x86_64")]
+fn control_block(memory: &Memory, pointer: u64) -> Option<(Range<u64>, u64)> {
+    /// Bytes of `struct pthread`.
+    const STRUCTURE: u64 = 2304;
+    // The structure begins with its own address, which the table's follows.
+    let [own, table] = memory.words::<2>(pointer)?;
+    (own == pointer).then_some((pointer..pointer + STRUCTURE, table))
+}
+
+/// The addresses of a thread's own structure, which may hold values of the program, as those of `pthread_setspecific`; and the
+/// address of its table of blocks.
+#[cfg(target_arch = "aarch64")]
+fn control_block(memory: &Memory, pointer: u64) -> Option<(Range<u64>, u64)> {
+    // The thread pointer leads to the table's address, behind the structure. The distance is the same for all threads.
+    let thread_pointer: u64;
+    // SAFETY: reads a register.
+    unsafe {
+        std::arch::asm!("mrs {}, tpidr_el0", out(reg) thread_pointer, options(nomem, nostack, preserves_flags));
+    }
+    // SAFETY: no requirements.
+    let length = thread_pointer.checked_sub(unsafe { libc::pthread_self() })?;
+    let behind = pointer.checked_add(length)?;
+    let [table] = memory.words::<1>(behind)?;
+    Some((pointer..behind, table))
+}
+
 /// The thread-local storage of a thread.
 pub(super) fn tls_of(memory: &Memory, pointer: u64, modules: &[Module]) -> Vec<TlsBlock> {
     let mut blocks = Vec::new();
-    if !cfg!(target_arch = "x86_64") {
-        return blocks;
-    }
-    // The thread control block: its own address, and the table of TLS blocks.
-    let Some([own, table]) = memory.words::<2>(pointer) else {
+    let Some((own, table)) = control_block(memory, pointer) else {
         return blocks;
     };
-    if own != pointer {
-        return blocks;
-    }
     blocks.push(TlsBlock {
         module: None,
-        addresses: pointer..pointer + STRUCTURE,
+        addresses: own,
     });
     // Entries of two words; the one in front of the table has its length.
     let Some([count]) = memory.words::<1>(table.wrapping_sub(16)) else {
@@ -68,34 +87,50 @@ pub(super) fn tls_of(memory: &Memory, pointer: u64, modules: &[Module]) -> Vec<T
 /// `pthread_self()` of all threads.
 pub(super) fn dead_stacks(memory: &Memory, regions: &[Region], live: &[u64]) -> Vec<Range<u64>> {
     let mut dead = Vec::new();
-    if !cfg!(target_arch = "x86_64") {
-        return dead;
-    }
     for pair in regions.windows(2) {
         let (guard, region) = (&pair[0], &pair[1]);
         let is_guarded = !guard.writable && guard.addresses.end == region.addresses.start;
         if !is_guarded || !region.is_anonymous() || !region.writable {
             continue;
         }
-        // `struct pthread` lies at the end, aligned to 64 bytes, and begins with its own address.
-        let mut words = [0_u64; 512];
-        let start = region.addresses.end - size_of_val(&words) as u64;
-        if start < region.addresses.start {
-            continue;
-        }
+        let start = region.addresses.end.saturating_sub(AT_END);
+        let start = start.max(region.addresses.start);
+        let mut words = vec![0_u64; ((region.addresses.end - start) / 8) as usize];
         let read = memory.read(start, super::memory::bytes_of(&mut words)) / 8;
-        for at in (0..read.saturating_sub(2)).step_by(8).rev() {
-            let pointer = start + 8 * at as u64;
-            if words[at] != pointer || words[at + 2] != pointer {
-                continue;
-            }
-            if !live.contains(&pointer)
-                && let Some(stack) = stack_of(memory, pointer)
-            {
-                dead.push(stack);
-            }
-            break;
+        let stack = guard.addresses.start..region.addresses.end;
+        if let Some(pointer) = structure(&words[..read], start, &stack)
+            && !live.contains(&pointer)
+            && let Some(stack) = stack_of(memory, pointer)
+        {
+            dead.push(stack);
         }
     }
     dead
+}
+
+/// How much of a stack's end is looked at for `struct pthread`.
+#[cfg(target_arch = "x86_64")]
+const AT_END: u64 = 4096;
+/// How much of a stack's end is looked at for `struct pthread`, which the thread-local variables of the program and its libraries
+/// follow.
+#[cfg(target_arch = "aarch64")]
+const AT_END: u64 = 64 << 10;
+
+/// The address of `struct pthread` in the words at the end of a stack. It lies at the end, aligned to 64 bytes, and begins with its
+/// own address.
+#[cfg(target_arch = "x86_64")]
+fn structure(words: &[u64], start: u64, _: &Range<u64>) -> Option<u64> {
+    let mut places = (0..words.len().saturating_sub(2)).step_by(8).rev();
+    let address = |at: usize| start + 8 * at as u64;
+    let found = places.find(|&at| words[at] == address(at) && words[at + 2] == address(at));
+    found.map(address)
+}
+
+/// The address of `struct pthread` in the words at the end of a stack: the structure has the stack's address and size.
+#[cfg(target_arch = "aarch64")]
+fn structure(words: &[u64], start: u64, stack: &Range<u64>) -> Option<u64> {
+    let field = workers::stack_field()?;
+    let pair = [stack.start, stack.end - stack.start];
+    let found = words.windows(2).rposition(|words| words == pair)?;
+    (start + 8 * found as u64).checked_sub(field)
 }

@@ -91,8 +91,8 @@ pub(crate) fn process_ends(ends: bool) {
     ENDS.store(ends, Ordering::Relaxed);
 }
 
-/// The C library's function that signal handlers return to; zero where it is not known.
-static RESTORER: AtomicU64 = AtomicU64::new(0);
+/// A word that the frames of signals have; zero where it is not known.
+static SIGNAL_FRAME: AtomicU64 = AtomicU64::new(0);
 
 /// A thread of the program.
 pub(super) struct Thread {
@@ -165,16 +165,15 @@ impl Slot {
 }
 
 /// Whether these are frames of this library and the driver: from the stack pointer of a thread to where it called the driver. Not
-/// if a handler of the program has interrupted the call, whose frames are there then, below a signal frame. Such a frame begins
-/// with the address that the handler returns to.
+/// if a handler of the program has interrupted the call, whose frames are there then, below a signal frame.
 fn is_of_call(memory: &Memory, frames: Range<u64>) -> bool {
-    let restorer = RESTORER.load(Ordering::Relaxed);
-    if frames.is_empty() || frames.end - frames.start > MOST_OF_CALL || restorer == 0 {
+    let frame = SIGNAL_FRAME.load(Ordering::Relaxed);
+    if frames.is_empty() || frames.end - frames.start > MOST_OF_CALL || frame == 0 {
         return false;
     }
     let mut words = vec![0; ((frames.end - frames.start) / 8) as usize];
     let bytes = super::memory::bytes_of(&mut words);
-    memory.read(frames.start, bytes) == bytes.len() && !words.contains(&restorer)
+    memory.read(frames.start, bytes) == bytes.len() && !words.contains(&frame)
 }
 
 /// The other threads of the program stand still while this exists.
@@ -428,19 +427,17 @@ fn install() -> Option<c_int> {
             }
         }
         SIGNAL.store(signal, Ordering::Relaxed);
-        RESTORER.store(restorer(signal), Ordering::Relaxed);
+        SIGNAL_FRAME.store(word_of_frames(signal), Ordering::Relaxed);
         return Some(signal);
     }
     None
 }
 
-/// What the handler of a signal returns to, or zero.
-fn restorer(signal: c_int) -> u64 {
+/// A word that the frames of signals have: the address that their handlers return to, or zero where it is not known.
+#[cfg(target_arch = "x86_64")]
+fn word_of_frames(signal: c_int) -> u64 {
     // The kernel's structure: handler, flags, restorer, mask.
     let mut action = [0_u64; 4];
-    if cfg!(not(target_arch = "x86_64")) {
-        return 0;
-    }
     // SAFETY: the structure can be written to.
     unsafe {
         libc::syscall(
@@ -452,6 +449,12 @@ fn restorer(signal: c_int) -> u64 {
         )
     };
     action[2]
+}
+
+/// A word that the frames of signals have: the head of their vector registers.
+#[cfg(target_arch = "aarch64")]
+fn word_of_frames(_signal: c_int) -> u64 {
+    interrupted::VECTORS_HEAD
 }
 
 /// Stores the thread's registers, and waits until the stop ends. Uses nothing that is not safe in a signal handler.

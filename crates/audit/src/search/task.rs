@@ -124,6 +124,8 @@ fn read_file<'a>(thread: i32, name: &str, text: &'a mut [u8]) -> Result<&'a [u8]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct SystemCall {
     pub(super) number: libc::c_long,
+    /// The first argument.
+    pub(super) first: u64,
     pub(super) stack_pointer: u64,
     /// The instruction behind it.
     pub(super) next: u64,
@@ -134,13 +136,16 @@ impl SystemCall {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let number: libc::c_long = words.next()?.parse().ok()?;
-        let mut last = words.rev().map(|word| {
+        let mut words = words.map(|word| {
             let digits = word.strip_prefix("0x")?;
             u64::from_str_radix(digits, 16).ok()
         });
-        let (next, stack_pointer) = (last.next()??, last.next()??);
+        let (next, stack_pointer) = (words.next_back()??, words.next_back()??);
+        // A thread that waits in none has no arguments.
+        let first = words.next().flatten().unwrap_or(0);
         (number >= 0).then_some(Self {
             number,
+            first,
             stack_pointer,
             next,
         })
@@ -205,9 +210,10 @@ mod tests {
 
     #[test]
     fn the_system_call_that_a_thread_waits_in() {
-        let line = "230 0x0 0x0 0x7f1 0x0 0x0 0x0 0x7f00aabb 0x7f00ccdd\n";
+        let line = "230 0x12 0x0 0x7f1 0x0 0x0 0x0 0x7f00aabb 0x7f00ccdd\n";
         let call = SystemCall {
             number: 230,
+            first: 0x12,
             stack_pointer: 0x7f00_aabb,
             next: 0x7f00_ccdd,
         };

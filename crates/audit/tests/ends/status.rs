@@ -262,8 +262,7 @@ fn an_uncaught_exception_is_an_end() {
     let code = "extern \"C\" int cuInit(unsigned);
 int main(int count, char **) { if (cuInit(0) == 0) throw count; return 1; }\n";
     std::fs::write(&source, code).expect("a file can be written");
-    let compiler = std::env::var_os("CXX").unwrap_or_else(|| "c++".into());
-    let compiled = Command::new(compiler)
+    let compiled = Command::new(cuguard_testing::cxx())
         .arg("-o")
         .args([&program, &source])
         .arg("-L")

@@ -98,7 +98,7 @@ fn programs_in_cpp() {
     let driver = simulated_driver_folder();
     let (source, program) = (driver.join("growth.cpp"), driver.join("growth"));
     std::fs::write(&source, include_str!("growth.cpp")).expect("a file can be written");
-    let compiled = Command::new("c++")
+    let compiled = Command::new(cuguard_testing::cxx())
         .args(["-std=c++17", "-g", "-o"])
         .args([&program, &source])
         .arg("-L")

@@ -33,7 +33,7 @@ static void *wait_with_address(void *address)
     volatile uint64_t local = (uint64_t)(uintptr_t)address ^ 0x5a5a5a5a5a5a5a5aull;
     waiting = 1;
     while (!finished)
-        __asm__ volatile("pause");
+        __asm__ volatile("" : : : "memory");
     return (void *)(uintptr_t)(local & 0);
 }
 pthread_t driver_thread(uint64_t masked)

@@ -95,6 +95,11 @@ static void *wait_with_register(void *argument)
                      "mov $1, %%edx\n\tsyscall\n\txor %%r13, %%r13"
                      : : "m"(ends[0]), "r"(&byte), "m"(masked_address), "r"(MASK)
                      : "r13", "rax", "rdi", "rsi", "rdx", "rcx", "r11", "memory");
+#elif defined(__aarch64__)
+    __asm__ volatile("ldr x20, %2\n\teor x20, x20, %3\n\tmov x8, #63\n\tldr w0, %0\n\tmov x1, %1\n\t"
+                     "mov x2, #1\n\tsvc #0\n\tmov x20, xzr"
+                     : : "m"(ends[0]), "r"(&byte), "m"(masked_address), "r"(MASK)
+                     : "x20", "x8", "x0", "x1", "x2", "memory");
 #endif
     return NULL;
 }

@@ -22,6 +22,7 @@ static __thread volatile uint64_t slot;
 static struct record *volatile list;
 
 static int is(const char *shape, const char *name) { return strcmp(shape, name) == 0; }
+static int in_register(const char *shape) { return is(shape, "register") || is(shape, "vector register"); }
 
 /* A second thread that holds the address. */
 static pthread_barrier_t barrier, done;
@@ -75,6 +76,20 @@ static void *hold(void *argument)
 #if defined(__x86_64__)
         __asm__ volatile("mov %1, %%r13\n\txor %2, %%r13\n\tmovl $1, %0\n1:\tpause\n\tcmpl $0, %3\n\tje 1b\n\txor %%r13, %%r13"
                          : "=m"(loaded) : "m"(shared_masked), "r"(MASK), "m"(finished) : "r13", "cc", "memory");
+#elif defined(__aarch64__)
+        __asm__ volatile("ldr x20, %1\n\teor x20, x20, %2\n\tmov w21, #1\n\tstr w21, %0\n1:\tyield\n\tldr w21, %3\n\t"
+                         "cbz w21, 1b\n\tmov x20, xzr"
+                         : "=m"(loaded) : "m"(shared_masked), "r"(MASK), "m"(finished) : "x20", "x21", "memory");
+#endif
+    } else if (is(held_as, "vector register")) {
+#if defined(__x86_64__)
+        __asm__ volatile("mov %1, %%r13\n\txor %2, %%r13\n\tmovq %%r13, %%xmm9\n\txor %%r13, %%r13\n\tmovl $1, %0\n"
+                         "1:\tpause\n\tcmpl $0, %3\n\tje 1b\n\tpxor %%xmm9, %%xmm9"
+                         : "=m"(loaded) : "m"(shared_masked), "r"(MASK), "m"(finished) : "r13", "xmm9", "cc", "memory");
+#elif defined(__aarch64__)
+        __asm__ volatile("ldr x20, %1\n\teor x20, x20, %2\n\tfmov d20, x20\n\tmov x20, xzr\n\tmov w21, #1\n\tstr w21, %0\n"
+                         "1:\tyield\n\tldr w21, %3\n\tcbz w21, 1b\n\tmovi v20.2d, #0"
+                         : "=m"(loaded) : "m"(shared_masked), "r"(MASK), "m"(finished) : "x20", "x21", "v20", "memory");
 #endif
     } else {
         pthread_barrier_wait(&done);
@@ -99,7 +114,7 @@ static void search_in_child(uint64_t masked)
 static void end(pthread_t thread)
 {
     finished = 1;
-    if (!is(held_as, "register"))
+    if (!in_register(held_as))
         pthread_barrier_wait(&done);
     pthread_join(thread, NULL);
 }
@@ -115,7 +130,7 @@ static void in_thread(const char *shape, int end_first, void (*look)(uint64_t))
     pthread_create(&thread, NULL, hold, NULL);
     pthread_setname_np(thread, "holder");
     pthread_barrier_wait(&barrier);
-    while (is(shape, "register") && !loaded)
+    while (in_register(shape) && !loaded)
         usleep(1000);
     usleep(20000);
     if (end_first)
@@ -256,7 +271,7 @@ int main(int count, char **arguments)
         in_thread("stack of a thread", 0, search_in_child);
     } else if (is(shape, "stack of a thread that ended")) {
         in_thread("stack of a thread", 1, search);
-    } else if (is(shape, "stack of a thread") || is(shape, "thread-local of a thread") || is(shape, "register") ||
+    } else if (is(shape, "stack of a thread") || is(shape, "thread-local of a thread") || in_register(shape) ||
                is(shape, "thread-specific") || is(shape, "heap of a thread") ||
                is(shape, "freed in the heap of a thread") || strstr(shape, "of a thread that blocks signals")) {
         in_thread(shape, 0, search);

@@ -177,6 +177,9 @@ pub(super) fn unlock(file: &File) {
 /// In a forked child: replaces a part of the file that [`map`] returned by memory of the child. The mapping would keep the
 /// file open, and so the lock of the parent, for as long as the child runs. Async-signal-safe.
 pub(super) fn detach(addresses: Range<usize>) {
+    // SAFETY: no requirements. It reads a variable.
+    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1);
+    let addresses = whole_pages(addresses, page);
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_NORESERVE;
     // SAFETY: the whole of a mapping of this library, which lasts until the process ends. It stays readable and writable: the
@@ -192,6 +195,12 @@ pub(super) fn detach(addresses: Range<usize>) {
             0,
         )
     };
+}
+
+/// A mapping from the beginning of its first page on. A part of the file that does not begin at a page is mapped with what is in
+/// front of it in the page, and nothing uses that.
+fn whole_pages(addresses: Range<usize>, page: usize) -> Range<usize> {
+    addresses.start - addresses.start % page..addresses.end
 }
 
 /// In a forked child: closes a descriptor of the parent's recording, if it is still this file. Async-signal-safe.
@@ -225,4 +234,22 @@ pub(super) fn replace_descriptor(file: &File, other: &File) {
     // SAFETY: both are open; what `file` was is not used by this number any more.
     let code = unsafe { libc::dup2(other.as_raw_fd(), file.as_raw_fd()) };
     assert_eq!(code, file.as_raw_fd());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::whole_pages;
+
+    /// Chunks may be smaller than a page.
+    #[test]
+    fn a_mapping_begins_at_a_page() {
+        let part = 0x7f00_0003_4000..0x7f00_0005_8000;
+        for (page, start) in [
+            (4 << 10, 0x7f00_0003_4000),
+            (16 << 10, 0x7f00_0003_4000),
+            (64 << 10, 0x7f00_0003_0000),
+        ] {
+            assert_eq!(whole_pages(part.clone(), page), start..part.end);
+        }
+    }
 }

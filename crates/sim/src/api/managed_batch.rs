@@ -9,7 +9,7 @@ use cuguard_sys::{CUdeviceptr, CUmemLocation, CUstream};
 use super::copy_batch::{assign, check_stream, read_all};
 use crate::copy_engine;
 use crate::handle::Id;
-use crate::memory::{FILL_BYTE, HOST_PAGE, Shape};
+use crate::memory::{FILL_BYTE, Shape, host_page};
 use crate::result::{DriverResult, valid};
 use crate::state::{DriverState, Operand, lock};
 
@@ -34,7 +34,7 @@ unsafe fn ranges(
 
 /// Discards the pages that lie within a range.
 fn discard_pages(state: &mut DriverState, stream: Id, ptr: u64, count: usize) -> DriverResult {
-    let page = HOST_PAGE as u64;
+    let page = host_page() as u64;
     let start = ptr.next_multiple_of(page);
     let end = (ptr + count as u64) / page * page;
     if start < end {

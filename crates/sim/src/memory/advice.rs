@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cuguard_sys::{CUmemLocation, mem_location_type};
 
-use super::pages::HOST_PAGE;
+use super::pages::host_page;
 
 /// The device that range attributes report where there is none.
 pub(crate) const NO_DEVICE: i32 = -2;
@@ -49,7 +49,7 @@ pub(crate) struct Advice {
 
 /// The pages that a range touches.
 fn pages(address: u64, count: u64) -> (u64, u64) {
-    let page = HOST_PAGE as u64;
+    let page = host_page() as u64;
     let end = address.saturating_add(count);
     let last = end.checked_next_multiple_of(page).unwrap_or(u64::MAX);
     (address - address % page, last)
@@ -95,22 +95,21 @@ impl Advice {
 mod tests {
     use super::*;
 
-    const PAGE: u64 = HOST_PAGE as u64;
-
     #[test]
     fn advice_is_for_the_pages_that_a_range_touches() {
+        let page = host_page() as u64;
         let mut advice = Advice::default();
         let read_mostly = |advice: &Advice, at, count| {
             let pages = advice.within(at, count);
-            pages.map(|page| page.read_mostly).collect::<Vec<_>>()
+            pages.map(|advice| advice.read_mostly).collect::<Vec<_>>()
         };
         assert_eq!(read_mostly(&advice, 0, 100), [false]);
-        advice.update(2 * PAGE + 5, 10, |page| page.read_mostly = true);
-        assert_eq!(read_mostly(&advice, 2 * PAGE, PAGE), [true]);
-        assert_eq!(read_mostly(&advice, 3 * PAGE, 1), [false]);
-        assert_eq!(read_mostly(&advice, 2 * PAGE - 1, 1), [false]);
-        assert_eq!(read_mostly(&advice, 0, 9 * PAGE), [false, true, false]);
-        advice.update(0, 9 * PAGE, |page| page.read_mostly = false);
-        assert!(!read_mostly(&advice, 0, 9 * PAGE).contains(&true));
+        advice.update(2 * page + 5, 10, |advice| advice.read_mostly = true);
+        assert_eq!(read_mostly(&advice, 2 * page, page), [true]);
+        assert_eq!(read_mostly(&advice, 3 * page, 1), [false]);
+        assert_eq!(read_mostly(&advice, 2 * page - 1, 1), [false]);
+        assert_eq!(read_mostly(&advice, 0, 9 * page), [false, true, false]);
+        advice.update(0, 9 * page, |advice| advice.read_mostly = false);
+        assert!(!read_mostly(&advice, 0, 9 * page).contains(&true));
     }
 }

@@ -23,7 +23,7 @@ pub(crate) use block::{Cleanup, FILL_BYTE, MemoryBlock, is_unused};
 pub use device_memory::OtherProcess;
 pub(crate) use device_memory::{BLOCK_ALIGN, DeviceMemory, MAX_PACKED, PackedPages, to_pages};
 pub(crate) use extent::{Extent, Shape, Span, Volume};
-pub(crate) use pages::{Address, HOST_PAGE, address_space_limit, is_mapped};
+pub(crate) use pages::{Address, address_space_limit, host_page, is_mapped};
 pub(crate) use pool::{CHUNK, Pool};
 pub(crate) use pool_location::PoolLocation;
 pub(crate) use quarantine::Quarantine;

@@ -4,15 +4,24 @@
 //! touched, while the heap clears memory that it reuses. And pages can be made inaccessible.
 
 use std::ptr::{self, NonNull};
+use std::sync::LazyLock;
 
 use libc::{
-    MADV_DONTNEED, MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE, PROT_NONE,
-    PROT_READ, PROT_WRITE, RLIM_INFINITY, RLIMIT_AS, getrlimit, madvise, mincore, mmap, munmap,
-    rlimit,
+    _SC_PAGESIZE, MADV_DONTNEED, MAP_ANONYMOUS, MAP_FAILED, MAP_FIXED, MAP_NORESERVE, MAP_PRIVATE,
+    PROT_NONE, PROT_READ, PROT_WRITE, RLIM_INFINITY, RLIMIT_AS, getrlimit, madvise, mincore, mmap,
+    munmap, rlimit, sysconf,
 };
 
-/// The page of the host.
-pub(crate) const HOST_PAGE: usize = 4096;
+/// The size of the host's pages: 4 KiB, and on aarch64 also 16 or 64 KiB.
+pub(crate) fn host_page() -> usize {
+    static SIZE: LazyLock<usize> = LazyLock::new(|| {
+        // SAFETY: no requirements.
+        let size = unsafe { sysconf(_SC_PAGESIZE) };
+        usize::try_from(size).expect("the system has a page size")
+    });
+    *SIZE
+}
+
 /// The size of a process's address space.
 const MAX_LEN: usize = 1 << 47;
 
@@ -48,7 +57,7 @@ pub(crate) struct Pages {
 impl Pages {
     /// Pages for `len` bytes, or `None` if the host is out of memory.
     pub(crate) fn new(len: usize) -> Option<Self> {
-        let len = len.checked_next_multiple_of(HOST_PAGE)?;
+        let len = len.checked_next_multiple_of(host_page())?;
         if len == 0 || len > MAX_LEN {
             return None;
         }
@@ -108,19 +117,25 @@ pub(crate) fn address_space_limit() -> Option<u64> {
     (limit.rlim_cur != RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
+/// How many pages are queried at once.
+const BATCH: usize = 4096;
+
+/// The pages that a range touches, in pieces of [`BATCH`] pages: address and length. `None` for a range that no process can have.
+fn batches(start: usize, len: usize, page: usize) -> Option<impl Iterator<Item = (usize, usize)>> {
+    let end = start.checked_add(len).filter(|_| len <= MAX_LEN)?;
+    let first = start / page * page;
+    let all = (first..end).step_by(BATCH * page);
+    Some(all.map(move |at| (at, (end - at).min(BATCH * page))))
+}
+
 /// Whether all of a range is mapped.
 pub(crate) fn is_mapped(start: Address, len: usize) -> bool {
-    /// How many pages are queried at once.
-    const BATCH: usize = 4096;
-    let first = start.as_ptr() as usize / HOST_PAGE * HOST_PAGE;
-    let end = (start.as_ptr() as usize).checked_add(len);
-    let Some(end) = end.filter(|_| len <= MAX_LEN) else {
+    let Some(mut batches) = batches(start.as_ptr().addr(), len, host_page()) else {
         return false;
     };
     let mut resident = [0; BATCH];
-    (first..end).step_by(BATCH * HOST_PAGE).all(|at| {
-        let len = (end - at).min(BATCH * HOST_PAGE);
-        // SAFETY: `resident` has a byte for every page of the range; the pages are not accessed. It
+    batches.all(|(at, len)| {
+        // SAFETY: `resident` has a byte for every page of the piece; the pages are not accessed. It
         // fails if one of them is not mapped.
         unsafe { mincore(at as *mut _, len, resident.as_mut_ptr()) == 0 }
     })
@@ -132,13 +147,13 @@ mod tests {
 
     #[test]
     fn pages_are_mapped_while_they_live() {
-        let pages = Pages::new(10 * HOST_PAGE + 1).unwrap();
+        let pages = Pages::new(10 * host_page() + 1).unwrap();
         let start = pages.start();
-        assert!(is_mapped(start, 11 * HOST_PAGE));
+        assert!(is_mapped(start, 11 * host_page()));
         // SAFETY: the first byte of the mapping.
         assert_eq!(unsafe { start.as_ptr().read() }, 0);
         pages.seal();
-        assert!(is_mapped(start, 11 * HOST_PAGE), "the addresses are kept");
+        assert!(is_mapped(start, 11 * host_page()), "the addresses are kept");
     }
 
     #[test]
@@ -152,5 +167,22 @@ mod tests {
         assert!(Pages::new(0).is_none());
         assert!(Pages::new(usize::MAX).is_none());
         assert!(Pages::new(1 << 60).is_none());
+    }
+
+    /// Where pages are longer, addresses that are multiples of 4 KiB alone are refused by the system.
+    #[test]
+    fn ranges_are_queried_in_pages_of_the_host() {
+        for page in [4 << 10, 16 << 10, 64 << 10] {
+            let start = 5 * page + 4096 % page + 24;
+            let batches = |len| batches(start, len, page).unwrap().collect::<Vec<_>>();
+            let first = start / page * page;
+            assert_eq!(batches(1), [(first, start + 1 - first)]);
+            let next = first + BATCH * page;
+            assert_eq!(
+                batches(BATCH * page),
+                [(first, BATCH * page), (next, start - first)]
+            );
+        }
+        assert!(batches(usize::MAX, 1, 4096).is_none());
     }
 }
