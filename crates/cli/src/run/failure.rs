@@ -42,6 +42,8 @@ pub(super) enum Failure {
         what: &'static str,
         package: &'static str,
     },
+    #[error("{why}")]
+    Cargo { why: String },
     #[error("cannot record into {}: {why}", path.display())]
     Record { path: PathBuf, why: String },
     #[error(
@@ -74,6 +76,7 @@ impl Failure {
     pub(super) fn code(&self) -> u8 {
         match self {
             Self::NoProgram
+            | Self::Cargo { .. }
             | Self::Output { .. }
             | Self::Record { .. }
             | Self::Suppress { .. }

@@ -12,6 +12,7 @@
 //! to a private folder. [`child`] waits, and forwards signals. Nothing here calls the driver or knows how a report is made.
 
 mod cache;
+pub(crate) mod cargo;
 mod child;
 mod elf;
 mod failure;
@@ -63,7 +64,7 @@ fn wants_simulation(driver: Option<OsString>) -> Result<bool, Failure> {
 
 fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode, Failure> {
     let wants_simulation = wants_simulation(std::env::var_os("CUGUARD_DRIVER"))?;
-    let words = words::compose(options, environment.as_deref())?;
+    let words = words::compose(&options.audit, environment.as_deref())?;
     let (name, arguments) = options.program.split_first().ok_or(Failure::NoProgram)?;
     let file = program::find(name)?;
     program::check(&file)?;
@@ -74,14 +75,17 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
         .transpose()?;
     words.prepare_file()?;
     words.prepare_recording()?;
-    let status = child::run(&child::Start {
-        file: &file,
-        name,
-        arguments,
+    let audit = child::Audit {
         library: &library,
         simulation: simulation.as_deref(),
         folder: folder.path(),
         words: words.text(),
+    };
+    let status = child::run(&child::Start {
+        file: &file,
+        name,
+        arguments,
+        environment: audit.environment(),
     })?;
     let mut summary = summary::Summary::read(folder.path());
     summary.add_recording(words.recording());

@@ -6,10 +6,21 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use cuguard_report::FailOn;
 
-/// The command's options.
+/// The command's options, and the program.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct Options {
+    #[command(flatten)]
+    pub(super) audit: AuditOptions,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
+    pub(super) program: Vec<OsString>,
+}
+
+/// What is recorded, reported, and sets the exit code.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct AuditOptions {
     /// The format of the report
     #[arg(long, value_name = "FORMAT")]
     pub(super) report: Option<Format>,
@@ -64,10 +75,6 @@ pub(crate) struct Options {
     /// [default: lost]. Without --exitcode the code is then 1
     #[arg(long, value_name = "FINDINGS")]
     pub(super) fail_on: Option<FailOn>,
-
-    /// The program and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true)]
-    pub(super) program: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
