@@ -39,6 +39,16 @@ pub(super) fn holes_in(holes: &[Range<u64>], addresses: &Range<u64>) -> Range<us
     first..behind
 }
 
+/// Whether there is memory at an address, which may be one that cannot be read.
+fn is_mapped(address: u64) -> bool {
+    let page = std::ptr::without_provenance_mut((address - address % PAGE) as usize);
+    let mut resident = 0;
+    // SAFETY: writes one byte, for one page; the kernel checks the address.
+    let code = unsafe { libc::mincore(page, PAGE as usize, &mut resident) };
+    // SAFETY: the thread's own variable.
+    code == 0 || unsafe { *libc::__errno_location() } != libc::ENOMEM
+}
+
 /// Reads for the threads of a search.
 pub(super) struct Reader<'a> {
     memory: &'a Memory,
@@ -172,7 +182,10 @@ impl<'a> Reader<'a> {
                 false => (at - at % PAGE + PAGE).min(addresses.end),
             };
             if at < next {
-                unread += next - at;
+                // A thread of the driver, which is not stopped, may have ended since, and its stack with it.
+                if self.memory.is_refused() || is_mapped(at) {
+                    unread += next - at;
+                }
                 at = next;
             }
         }
@@ -212,7 +225,21 @@ impl<'a> Reader<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::{PART, parts};
+    use super::{PAGE, PART, is_mapped, parts};
+
+    #[test]
+    fn memory_that_cannot_be_read_is_mapped_and_memory_that_was_unmapped_is_not() {
+        // SAFETY: new memory, of which nothing knows.
+        unsafe {
+            let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let page = libc::mmap(std::ptr::null_mut(), PAGE as usize, none, flags, -1, 0);
+            assert_ne!(page, libc::MAP_FAILED);
+            assert!(is_mapped(page as u64 + 8));
+            libc::munmap(page, PAGE as usize);
+        }
+        // Where it was, another thread may map something else. Nothing is at null.
+        assert!(!is_mapped(8));
+    }
 
     #[test]
     fn parts_end_at_multiples() {

@@ -307,7 +307,7 @@ impl Summary {
     }
 
     /// How many processes ended without a report.
-    fn silent(&self) -> usize {
+    pub(super) fn silent(&self) -> usize {
         let processes = self.processes.values();
         processes
             .filter(|process| !process.has_all_reports() && !process.is_running)

@@ -150,7 +150,7 @@ fn finish(
         Subcommand::Test(_) | Subcommand::Nextest(_) => {
             let reports = reports::read(folder.path());
             let found = owner::attribute(&reports, &programs, fail_on);
-            let sentence = text::sentence(&reports, summary.processes());
+            let sentence = text::sentence(&reports, summary.processes(), summary.silent());
             text::render(&sentence, &found, max) + &summary.text_of_silent(status)
         }
     };

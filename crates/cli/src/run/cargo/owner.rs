@@ -49,7 +49,10 @@ pub(super) struct Finding {
     pub(super) kind: String,
     pub(super) count: u64,
     pub(super) bytes: u64,
+    /// The guards' label, or the function of the driver that refused.
     pub(super) label: Option<String>,
+    /// Where the address was found.
+    pub(super) holder: Option<String>,
     /// The frames of the program up to the test.
     pub(super) frames: Vec<Frame>,
 }
@@ -75,6 +78,7 @@ pub(super) fn attribute(
                 count: group.count,
                 bytes: group.bytes,
                 label: group.label.clone(),
+                holder: group.holder.clone(),
                 frames,
             });
         }
@@ -87,6 +91,7 @@ pub(super) fn attribute(
                 count: growth.blocks,
                 bytes: growth.to_bytes.saturating_sub(growth.from_bytes),
                 label: None,
+                holder: None,
                 frames,
             });
         }
@@ -99,11 +104,44 @@ pub(super) fn attribute(
                 count: refused.count,
                 bytes: refused.largest_bytes.unwrap_or(0),
                 label: Some(refused.function.clone()),
+                holder: None,
                 frames,
             });
         }
     }
-    found
+    merged(found)
+}
+
+/// Findings that differ in frames that are not shown become one.
+fn merged(findings: Vec<Finding>) -> Vec<Finding> {
+    let mut merged: Vec<Finding> = Vec::new();
+    for finding in findings {
+        match merged.iter_mut().find(|known| known.looks_like(&finding)) {
+            Some(known) => {
+                known.count = known.count.saturating_add(finding.count);
+                known.bytes = match known.what {
+                    // The largest.
+                    What::Refused => known.bytes.max(finding.bytes),
+                    _ => known.bytes.saturating_add(finding.bytes),
+                };
+            }
+            None => merged.push(finding),
+        }
+    }
+    merged
+}
+
+impl Finding {
+    fn looks_like(&self, other: &Self) -> bool {
+        let place = |frame: &Frame| (frame.function.clone(), frame.file.clone(), frame.line);
+        (&self.owner, self.what, &self.kind) == (&other.owner, other.what, &other.kind)
+            && (&self.label, &self.holder) == (&other.label, &other.holder)
+            && self
+                .frames
+                .iter()
+                .map(place)
+                .eq(other.frames.iter().map(place))
+    }
 }
 
 fn what(group: &Group, fail_on: FailOn) -> Option<What> {
@@ -331,8 +369,12 @@ mod tests {
     }
 
     fn owner(tests: &[&str], functions: &[&str], threads: &[&str]) -> Owner {
-        let programs =
-            BTreeMap::from([(7, super::Program::new("a".to_owned(), "/t/a".into(), None))]);
+        let program = super::Program {
+            package: "a".to_owned(),
+            file: "/t/a".into(),
+            ..super::Program::default()
+        };
+        let programs = BTreeMap::from([(7, program)]);
         let mut owners = Owners::new(&programs);
         let file = PathBuf::from("/t/a");
         let tests = tests.iter().map(|&test| test.to_owned()).collect();

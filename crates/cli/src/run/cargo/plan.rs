@@ -54,27 +54,17 @@ pub(super) const DOCTEST: &str = "a doctest of ";
 /// A program that cargo started.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
 pub(super) struct Program {
-    process: u32,
+    pub(super) process: u32,
     /// The name of its package.
     pub(super) package: String,
     pub(super) file: PathBuf,
     /// The only test that it was started for.
     pub(super) test: Option<String>,
-    /// `LD_LIBRARY_PATH`, by which it finds libraries that cargo has built.
+    /// `LD_LIBRARY_PATH`, with which it was started.
     pub(super) libraries: Option<OsString>,
 }
 
 impl Program {
-    pub(super) fn new(package: String, file: PathBuf, test: Option<String>) -> Self {
-        Self {
-            process: std::process::id(),
-            package,
-            file,
-            test,
-            libraries: std::env::var_os("LD_LIBRARY_PATH"),
-        }
-    }
-
     /// Appends it to the list. It is executed next, in this process.
     pub(super) fn note(&self, folder: &Path) -> io::Result<()> {
         let mut line = serde_json::to_vec(self)?;
@@ -151,7 +141,11 @@ mod tests {
             ("a", "/tmp/rustdoctestX/rust_out", "a doctest of a"),
             ("", "/t/debug/deps/a-0123456789abcdef", "a"),
         ] {
-            let program = Program::new(package.to_owned(), file.into(), None);
+            let program = Program {
+                package: package.to_owned(),
+                file: file.into(),
+                ..Program::default()
+            };
             assert_eq!(program.name(), name);
         }
         assert_eq!(crate_name(Path::new("/t/my-program")), "my-program");

@@ -56,6 +56,7 @@ pub(super) struct Report {
     pub(super) growth: Vec<Growth>,
     pub(super) refused: Vec<Refused>,
     pub(super) suppressed: Suppressed,
+    pub(super) search: Option<Search>,
     /// What guards leaked.
     pub(super) leaks: Vec<Group>,
     pub(super) failed_frees: Vec<FailedFree>,
@@ -66,6 +67,8 @@ pub(super) struct Report {
 #[serde(default)]
 pub(super) struct Group {
     pub(super) fate: String,
+    /// Where the address was found.
+    pub(super) holder: Option<String>,
     pub(super) kind: String,
     pub(super) count: u64,
     pub(super) bytes: u64,
@@ -98,6 +101,13 @@ pub(super) struct Refused {
 #[serde(default)]
 pub(super) struct Suppressed {
     pub(super) groups: u64,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Search {
+    /// Why the process was not searched to the end.
+    pub(super) cut_short: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::super::child::{Audit, set_environment};
+use super::super::child::{Audit, Variable, set_environment};
 use super::super::failure::Failure;
 use super::super::program;
 use super::plan::{Plan, Program};
@@ -44,25 +44,39 @@ fn try_execute(arguments: &[OsString]) -> Result<Never, Failure> {
     program::check(&file)?;
     // Of a program that the user's runner executes: nothing is preloaded into a static one.
     program::check(Path::new(own))?;
-    let package = env::var("CARGO_PKG_NAME").unwrap_or_default();
-    let program = Program::new(package, PathBuf::from(own), only_test(own_arguments));
-    program.note(folder).map_err(|error| Failure::Folder {
-        path: folder.to_owned(),
-        error,
-    })?;
     let audit = Audit {
         library: &plan.library,
         simulation: plan.simulation.as_deref(),
         folder,
         words: &plan.words,
     };
+    let environment = audit.environment();
+    let program = Program {
+        process: std::process::id(),
+        package: env::var("CARGO_PKG_NAME").unwrap_or_default(),
+        file: PathBuf::from(own),
+        test: only_test(own_arguments),
+        libraries: libraries(&environment),
+    };
+    program.note(folder).map_err(|error| Failure::Folder {
+        path: folder.to_owned(),
+        error,
+    })?;
     let mut start = Command::new(&file);
     start.arg0(name).args(rest);
-    set_environment(&mut start, &audit.environment());
+    set_environment(&mut start, &environment);
     // By this the audit library knows that it is in a program of the command.
     start.env("CUGUARD_RUNNER", std::process::id().to_string());
     let error = start.exec();
     Err(Failure::Start { path: file, error })
+}
+
+/// Where the program finds its libraries: those that cargo has built, and the simulated GPU.
+fn libraries(environment: &[Variable]) -> Option<OsString> {
+    const NAME: &str = "LD_LIBRARY_PATH";
+    let mut set = environment.iter().filter(|(name, _)| name == NAME);
+    let set = set.find_map(|(_, value)| value.clone());
+    set.or_else(|| env::var_os(NAME))
 }
 
 /// The test that nextest starts the program for.

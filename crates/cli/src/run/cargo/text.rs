@@ -15,13 +15,16 @@ use super::reports::{Frame, Group, LEAKED, NOT_FREED, Report, kind_of};
 const LISTED: usize = 4;
 
 /// The sums of all processes, such as `2 processes used CUDA: lost 3 MiB in 2 allocations; reachable 2 contexts`. `processes` is
-/// how many used CUDA.
-pub(super) fn sentence(reports: &[Report], processes: usize) -> String {
+/// how many used CUDA, and `silent` how many of them have no report.
+pub(super) fn sentence(reports: &[Report], processes: usize, silent: usize) -> String {
     let used = match processes {
         0 if reports.is_empty() => return "no process used CUDA".to_owned(),
         1 => "1 process used CUDA".to_owned(),
         many => format!("{many} processes used CUDA"),
     };
+    if reports.is_empty() {
+        return format!("{used}, without a report");
+    }
     let of = |is_wanted: &dyn Fn(&Group) -> bool| {
         let groups = reports.iter().flat_map(|report| &report.groups);
         let groups = groups.filter(|group| is_wanted(group));
@@ -30,10 +33,25 @@ pub(super) fn sentence(reports: &[Report], processes: usize) -> String {
     let destroyed = of(&Group::is_destroyed_memory);
     let lost = of(&|group| ["lost", LEAKED].contains(&&*group.fate));
     let mut parts = Vec::new();
-    match (lost.is_empty(), destroyed.is_empty()) {
-        (true, true) => parts.push("nothing is lost".to_owned()),
-        (true, false) => {}
-        (false, _) => parts.push(format!("lost {lost}")),
+    let alive = of(&|group| group.fate == "unclassified");
+    match lost.is_empty() {
+        // That would be an all-clear.
+        true if !destroyed.is_empty() || !alive.is_empty() => {}
+        true => parts.push("nothing is lost".to_owned()),
+        false => parts.push(format!("lost {lost}")),
+    }
+    if !alive.is_empty() {
+        let searches = reports.iter().filter_map(|report| report.search.as_ref());
+        let mut why: Vec<_> = searches
+            .filter_map(|search| search.cut_short.as_deref())
+            .map(printable)
+            .collect();
+        why.sort();
+        why.dedup();
+        let why = list_some(&why, LISTED, ToString::to_string);
+        parts.push(format!(
+            "{alive} may be lost, as the search for addresses was cut short: {why}"
+        ));
     }
     if !destroyed.is_empty() {
         parts.push(format!(
@@ -41,7 +59,6 @@ pub(super) fn sentence(reports: &[Report], processes: usize) -> String {
         ));
     }
     for (word, fate) in [
-        ("alive", "unclassified"),
         ("not freed, because the driver failed:", NOT_FREED),
         ("reachable", "reachable"),
     ] {
@@ -70,6 +87,9 @@ pub(super) fn sentence(reports: &[Report], processes: usize) -> String {
             let refused = count(refused, "allocation");
             parts.push(format!("{refused} refused for lack of memory"));
         }
+    }
+    if silent != 0 {
+        parts.push(format!("{silent} without a report"));
     }
     format!("{used}: {}", parts.join("; "))
 }
@@ -160,8 +180,10 @@ fn of_finding(finding: &Finding) -> String {
     let what = what.unwrap_or_else(|| count(finding.count, &finding.kind.replace('_', " ")));
     let allocations = || count(finding.count, "allocation");
     let mut text = match finding.what {
+        // Only in host memory that is lost itself.
+        What::Lost if finding.holder.is_some() => format!("indirectly lost {what}"),
         What::Lost => format!("lost {what}"),
-        What::Alive => format!("alive {what}, which may be lost: the search was cut short"),
+        What::Alive => format!("alive {what}, which may be lost"),
         What::NotFreed => format!("not freed, because the driver failed: {what}"),
         What::Destroyed => format!("{what} not freed before the context was destroyed"),
         What::Reachable => format!("reachable {what}"),
@@ -180,6 +202,9 @@ fn of_finding(finding: &Finding) -> String {
     };
     if let Some(label) = &finding.label {
         let _ = write!(text, ", {label:?}");
+    }
+    if let Some(holder) = &finding.holder {
+        let _ = write!(text, ", from {}", printable(holder));
     }
     text
 }
@@ -223,13 +248,15 @@ mod tests {
 
     #[test]
     fn the_sums_are_those_of_all_processes() {
-        assert_eq!(sentence(&[], 0), "no process used CUDA");
+        assert_eq!(sentence(&[], 0, 0), "no process used CUDA");
+        let killed = "1 process used CUDA, without a report";
+        assert_eq!(sentence(&[], 1, 1), killed);
         let clean = Report {
             groups: vec![group("reachable", "context", 1, 0)],
             ..Report::default()
         };
         assert_eq!(
-            sentence(&[clean], 1),
+            sentence(&[clean], 1, 0),
             "1 process used CUDA: nothing is lost; reachable 1 context"
         );
         let one = Report {
@@ -252,8 +279,8 @@ mod tests {
             ..Report::default()
         };
         assert_eq!(
-            sentence(&[one, two], 2),
-            "2 processes used CUDA: lost 4 MiB in 3 allocations and 1 event; 1 KiB in 1 allocation not freed before their context was destroyed; 2 allocations refused for lack of memory"
+            sentence(&[one, two], 3, 1),
+            "3 processes used CUDA: lost 4 MiB in 3 allocations and 1 event; 1 KiB in 1 allocation not freed before their context was destroyed; 2 allocations refused for lack of memory; 1 without a report"
         );
     }
 
@@ -271,6 +298,7 @@ mod tests {
             count: 1,
             bytes,
             label: None,
+            holder: None,
             frames: vec![
                 frame("a::help", "/nowhere/a.rs"),
                 frame("a::tests::one", ""),
