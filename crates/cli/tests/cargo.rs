@@ -225,6 +225,45 @@ fn a_test_program_that_is_killed_is_named() {
     assert_eq!(lines.len(), 2);
 }
 
+/// A crate on cuguard: its guards report. In place of cargo, a script has the runner start this program.
+#[test]
+fn what_guards_leak_is_attributed() {
+    let Some(mut command) = cargo_cuguard(&["test", "--fail-on", "lost"]) else {
+        return;
+    };
+    let script = subfolder("other-cargo").join("cargo");
+    let content = r#"#!/bin/sh
+[ "$1" = -vV ] && exec "$REAL_CARGO" -vV
+runner=$(env | sed -n 's/^CARGO_TARGET_.*_RUNNER=//p')
+exec $runner "$PROGRAM" --exact crate_inside::leaks_a_guard
+"#;
+    fs::write(&script, content).expect("own folder");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("own file");
+    command
+        .env("CARGO", &script)
+        .env("REAL_CARGO", cargo())
+        .env("PROGRAM", std::env::current_exe().expect("it has a file"))
+        .env("CUGUARD_TEST_CHILD", "1");
+    let output = output(&mut command);
+    let lines = found(&output);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    assert_eq!(
+        lines[0],
+        "cargo cuguard: 1 process used CUDA: lost 7 MiB in 1 allocation"
+    );
+    assert!(
+        lines[2].starts_with("crate_inside::leaks_a_guard ("),
+        "{lines:?}"
+    );
+    assert_eq!(lines[3], "  lost 7 MiB in 1 allocation of device memory");
+    assert!(
+        lines
+            .last()
+            .is_some_and(|line| line.contains("crate_inside::leaks_a_guard ")),
+        "{lines:?}"
+    );
+}
+
 #[test]
 fn doctests_run_under_the_auditor() {
     let Some(mut command) = cargo_cuguard(&["test", "--doc"]) else {
@@ -353,6 +392,12 @@ fn what_cannot_be_used_is_named() {
             2,
             "cargo cuguard: /nowhere/plan.json: No such file or directory (os error 2). Only `cargo cuguard` starts its runner",
         ),
+        (
+            &["test", "--config", "target.a.runner = 'b'"],
+            ("A", ""),
+            2,
+            "cargo cuguard: --config target.a.runner = 'b': it would replace the runner of this command; set it in ",
+        ),
         // Cargo's own message; nothing was started.
         (
             &["test", "--test", "missing"],
@@ -364,7 +409,7 @@ fn what_cannot_be_used_is_named() {
             &["test", "--quiet", "--no-run", "--lib"],
             ("A", ""),
             0,
-            "cargo cuguard: cargo started no program",
+            "cargo cuguard: cargo started no program under the auditor",
         ),
     ] {
         let Some(mut command) = cargo_cuguard(arguments) else {

@@ -53,8 +53,8 @@ impl Process {
 pub(super) struct Summary {
     /// The processes of the program, or of the programs that cargo started, into which the library was loaded.
     started: BTreeSet<u32>,
-    /// Whether a program with the cuguard crate inside used the driver, and has a report of its own.
-    has_crate: bool,
+    /// Processes in which the cuguard crate used the driver, which has a report of its own.
+    with_crate: BTreeSet<u32>,
     /// Whether guards have leaked in any process.
     crate_leaks: bool,
     processes: BTreeMap<u32, Process>,
@@ -113,7 +113,7 @@ impl Summary {
             let fields: Vec<&str> = record.split('\t').collect();
             match fields[..] {
                 ["start", process] => summary.started.extend(process.parse::<u32>()),
-                ["crate", _] => summary.has_crate = true,
+                ["crate", process] => summary.with_crate.extend(process.parse::<u32>()),
                 ["leak", _] => summary.crate_leaks = true,
                 ["none", process] => summary.forget_use(process),
                 ["driver", process, file] => {
@@ -237,7 +237,7 @@ impl Summary {
             return text + &not_loaded(program);
         }
         if self.processes.is_empty() {
-            if !self.has_crate {
+            if self.with_crate.is_empty() {
                 text.push_str("cuguard run: no process used CUDA\n");
             }
             return text;
@@ -284,6 +284,14 @@ impl Summary {
         format!("  process {number} ({command}): no report: {why}\n")
     }
 
+    /// How many processes have no report, or not all of them. Some of them may still run.
+    pub(super) fn without_report(&self) -> usize {
+        let processes = self.processes.values();
+        processes
+            .filter(|process| !process.has_all_reports())
+            .count()
+    }
+
     /// Which processes have no report.
     pub(super) fn text_of_silent(&self, status: &ExitStatus) -> String {
         let processes = self.processes.iter();
@@ -292,9 +300,10 @@ impl Summary {
             .collect()
     }
 
-    /// How many processes used CUDA.
-    pub(super) fn processes(&self) -> usize {
-        self.processes.len()
+    /// The processes that used CUDA, also through the cuguard crate alone.
+    pub(super) fn processes(&self) -> BTreeSet<u32> {
+        let audited = self.processes.keys();
+        audited.chain(&self.with_crate).copied().collect()
     }
 
     /// Into which of these programs, by their processes, the library was not loaded.
@@ -307,7 +316,7 @@ impl Summary {
     }
 
     /// How many processes ended without a report.
-    pub(super) fn silent(&self) -> usize {
+    fn silent(&self) -> usize {
         let processes = self.processes.values();
         processes
             .filter(|process| !process.has_all_reports() && !process.is_running)

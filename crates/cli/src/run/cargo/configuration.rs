@@ -13,7 +13,15 @@ pub(super) fn targets(arguments: &[OsString]) -> Result<BTreeMap<String, Vec<OsS
         why: format!("cargo's configuration cannot be read: {error}"),
     };
     let config = Config::load().map_err(failure)?;
-    let named = named_targets(arguments);
+    let options = values(arguments, "--config");
+    if let Some(option) = options.iter().find(|option| option.contains(".runner")) {
+        return Err(Failure::Cargo {
+            why: format!(
+                "--config {option}: it would replace the runner of this command; set it in a configuration file of cargo, or by CARGO_TARGET_<TRIPLE>_RUNNER"
+            ),
+        });
+    }
+    let named = values(arguments, "--target");
     let targets = config.build_target_for_config(named.iter().map(String::as_str));
     let mut runners = BTreeMap::new();
     for target in targets.map_err(failure)? {
@@ -28,26 +36,28 @@ pub(super) fn targets(arguments: &[OsString]) -> Result<BTreeMap<String, Vec<OsS
     Ok(runners)
 }
 
-/// The values of `--target`.
-fn named_targets(arguments: &[OsString]) -> Vec<String> {
+/// The values of an option of cargo, which may be given several times.
+fn values(arguments: &[OsString], option: &str) -> Vec<String> {
     let mut words = arguments
         .iter()
         .map(|word| word.to_string_lossy())
         .take_while(|word| word != "--");
-    let mut targets = Vec::new();
+    let mut values = Vec::new();
     while let Some(word) = words.next() {
-        if word == "--target" {
-            targets.extend(words.next().map(|target| target.into_owned()));
-        } else if let Some(target) = word.strip_prefix("--target=") {
-            targets.push(target.to_owned());
+        if word == option {
+            values.extend(words.next().map(|value| value.into_owned()));
+        } else if let Some(value) = word.strip_prefix(option) {
+            values.extend(value.strip_prefix('=').map(str::to_owned));
         }
     }
-    targets
+    values
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{named_targets, targets};
+    use std::ffi::OsString;
+
+    use super::{targets, values};
 
     #[test]
     fn targets_are_those_of_the_command_line_or_the_machine() {
@@ -60,7 +70,9 @@ mod tests {
             "--",
             "--target=c",
         ];
-        assert_eq!(named_targets(&words.map(Into::into)), ["a", "b"]);
+        let words = words.map(OsString::from);
+        assert_eq!(values(&words, "--target"), ["a", "b"]);
+        assert!(values(&words, "--tar").is_empty());
         let words = ["test", "--target", "x86_64-unknown-linux-musl"];
         let found = targets(&words.map(Into::into)).expect("a configuration");
         assert_eq!(found.into_keys().collect::<Vec<_>>(), [words[2]]);

@@ -141,7 +141,9 @@ fn finish(
     let text = match &request.subcommand {
         // Cargo has said why, or it had nothing to start.
         _ if programs.is_empty() && !status.success() => String::new(),
-        _ if programs.is_empty() => "cargo cuguard: cargo started no program\n".to_owned(),
+        _ if programs.is_empty() => {
+            "cargo cuguard: cargo started no program under the auditor\n".to_owned()
+        }
         Subcommand::Run(_) if words.settings().is_silent() || words.discards_reports() => {
             String::new()
         }
@@ -150,7 +152,10 @@ fn finish(
         Subcommand::Test(_) | Subcommand::Nextest(_) => {
             let reports = reports::read(folder.path());
             let found = owner::attribute(&reports, &programs, fail_on);
-            let sentence = text::sentence(&reports, summary.processes(), summary.silent());
+            let mut processes = summary.processes();
+            processes.extend(reports.iter().map(|report| report.process));
+            let silent = summary.without_report();
+            let sentence = text::sentence(&reports, processes.len(), silent);
             text::render(&sentence, &found, max) + &summary.text_of_silent(status)
         }
     };

@@ -18,11 +18,11 @@ const LISTED: usize = 4;
 /// how many used CUDA, and `silent` how many of them have no report.
 pub(super) fn sentence(reports: &[Report], processes: usize, silent: usize) -> String {
     let used = match processes {
-        0 if reports.is_empty() => return "no process used CUDA".to_owned(),
+        0 => return "no process used CUDA".to_owned(),
         1 => "1 process used CUDA".to_owned(),
         many => format!("{many} processes used CUDA"),
     };
-    if reports.is_empty() {
+    if reports.is_empty() && silent != 0 {
         return format!("{used}, without a report");
     }
     let of = |is_wanted: &dyn Fn(&Group) -> bool| {
