@@ -16,6 +16,7 @@ mod report;
 mod run;
 mod watch;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -34,6 +35,17 @@ enum Command {
     Doctor(doctor::Options),
     /// Run a CUDA program unchanged, and report what it leaks
     Run(run::Options),
+    /// Run a crate's tests or program, and name the tests that leak: `cargo cuguard`
+    #[command(disable_help_flag = true)]
+    Cargo {
+        /// As of `cargo cuguard`, which --help explains
+        #[arg(
+            value_name = "ARGUMENTS",
+            trailing_var_arg = true,
+            allow_hyphen_values = true
+        )]
+        arguments: Vec<OsString>,
+    },
     /// Show what recordings have: text, JSON, flame graphs, profiles
     Report(report::Options),
     /// Show what grew between two recordings, or two moments of one
@@ -55,9 +67,15 @@ fn main() -> ExitCode {
     let words = std::env::var_os("LEAK_REPORT");
     // SAFETY: this is the only thread.
     unsafe { std::env::remove_var("LEAK_REPORT") };
+    let mut arguments = std::env::args_os().skip(1);
+    if arguments.next().is_some_and(|first| first == "cargo") {
+        // Which options are cargo's is not known here.
+        return run::cargo::run(arguments.collect(), words);
+    }
     match Arguments::parse().command {
         Command::Doctor(options) => doctor::run(&options),
         Command::Run(options) => run::run(&options, words),
+        Command::Cargo { arguments } => run::cargo::run(arguments, words),
         Command::Report(options) => report::run(&options),
         Command::Diff(options) => diff::run(&options),
         Command::Dump(options) => dump::run(&options),

@@ -2,6 +2,7 @@
 
 cuguard_testing::run_modules_apart!();
 
+mod cargo;
 mod crate_inside;
 mod crate_recordings;
 mod doctor;

@@ -79,6 +79,8 @@ pub use foreign::{FOREIGN_FRAME, ForeignFrame, register_frames};
 pub use metrics::Metrics;
 pub use open_file::{discards_reports, open_report_file, write_report_file};
 pub use output::{emit, exit_code, finish, write_requested};
+#[doc(hidden)]
+pub use paths::Paths;
 pub use pattern::ParsePatternError;
 pub use problem::Problem;
 pub use recording::{
@@ -92,3 +94,5 @@ pub use size::ByteSize;
 pub use stats::{ContextPool, SiteNames, Stats};
 #[doc(hidden)]
 pub use suppress::match_suppressions;
+#[doc(hidden)]
+pub use words::{amount_of, in_columns, sum};

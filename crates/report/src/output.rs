@@ -166,7 +166,9 @@ fn write_file(path: &Path, report: &str, prepared: &PreparedSnapshot<'_>, at_exi
     let is_late = prepared.snapshot.info.reason == SnapshotReason::LateDrops;
     match to_file(path, report, at_exit) {
         // Standard error already has the report, or what it is about.
-        Ok(is_own_output) if is_own_output || is_late => String::new(),
+        Ok(is_own_output) if is_own_output || is_late || run_records::is_in_folder(path) => {
+            String::new()
+        }
         Ok(_) => {
             let sum = Summary::of(prepared).line(&prepared.paths);
             format!("{sum}; report in {shown}\n")
@@ -229,7 +231,9 @@ fn to_file(path: &Path, text: &str, at_exit: bool) -> io::Result<bool> {
     };
     // A file may have several names.
     let known = || fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    write_report_file(path, text, || started.insert(known()))
+    write_report_file(path, text, || {
+        started.insert(known()) && !run_records::is_in_folder(path)
+    })
 }
 
 /// Whether text on standard error is coloured.

@@ -18,7 +18,7 @@ const CODE_FOLDERS: [&str; 4] = ["src", "examples", "tests", "benches"];
 
 /// The files of one report.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Paths {
+pub struct Paths {
     current: Option<PathBuf>,
     /// What relative paths may be relative to: the folders above the program, which is in `target/debug` of
     /// its workspace, and above the current folder.
@@ -30,7 +30,9 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    pub(crate) fn new() -> Self {
+    /// For reports of this process, from its current folder.
+    #[must_use]
+    pub fn new() -> Self {
         let program = env::current_exe().ok();
         Self::of(
             env::current_dir().ok(),
@@ -55,7 +57,8 @@ impl Paths {
     }
 
     /// The path that is shown for a file of the debug information or a call site.
-    pub(crate) fn shorten<'a>(&self, path: &'a str) -> Cow<'a, str> {
+    #[must_use]
+    pub fn shorten<'a>(&self, path: &'a str) -> Cow<'a, str> {
         if path.is_empty() {
             return path.into();
         }

@@ -58,6 +58,11 @@ pub fn note_crate() {
     }
 }
 
+/// Whether a file is in the folder of `cuguard run`, which reads it: several processes and libraries append to it.
+pub(crate) fn is_in_folder(path: &Path) -> bool {
+    RUN.get().is_some_and(|run| path.starts_with(&run.folder))
+}
+
 /// Notes that guards have leaked. Returns whether the exit code in `LEAK_REPORT` is that of `cuguard run`, which applies it for what
 /// it finds in any process.
 pub(crate) fn note_leak() -> bool {

@@ -444,7 +444,12 @@ impl ReportSettings {
     }
 
     /// How many groups a text report shows.
-    pub(crate) fn shown(&self) -> usize {
+    ///
+    /// ```
+    /// assert_eq!(cuguard::report::ReportSettings::text().max(3).shown(), 3);
+    /// ```
+    #[must_use]
+    pub fn shown(&self) -> usize {
         self.max.unwrap_or(GROUPS)
     }
 

@@ -32,7 +32,7 @@ pub(crate) fn when(holds: bool, text: &str) -> &str {
 }
 
 /// `4 KiB in 2 allocations of device memory`, `1 stream`.
-pub(crate) fn amount_of(kind: ResourceKind, amount: Amount) -> String {
+pub fn amount_of(kind: ResourceKind, amount: Amount) -> String {
     if kind.is_memory() {
         let allocations = count(amount.count, "allocation");
         format!("{} in {allocations} of {kind}", ByteSize(amount.bytes))
@@ -80,7 +80,7 @@ pub(crate) fn total(numbers: impl IntoIterator<Item = u64>) -> u64 {
 }
 
 /// Amounts of several kinds: `4 KiB in 2 allocations and 1 stream`.
-pub(crate) fn sum(amounts: impl IntoIterator<Item = (ResourceKind, Amount)>) -> String {
+pub fn sum(amounts: impl IntoIterator<Item = (ResourceKind, Amount)>) -> String {
     let mut memory = Amount::default();
     let mut handles = [Amount::default(); ResourceKind::COUNT];
     for (kind, amount) in amounts {
@@ -132,7 +132,7 @@ pub(crate) fn pool(pool: &PoolUsage) -> String {
 const MAX_WIDTH: usize = 56;
 
 /// Frames in two columns: the names of functions, and their locations, which are painted.
-pub(crate) fn in_columns(rows: &[(String, String)], paint: impl Fn(&str) -> String) -> Vec<String> {
+pub fn in_columns(rows: &[(String, String)], paint: impl Fn(&str) -> String) -> Vec<String> {
     let widths = rows.iter().map(|(name, _)| name.chars().count());
     let width = widths.filter(|width| *width <= MAX_WIDTH).max();
     let width = width.unwrap_or(0);

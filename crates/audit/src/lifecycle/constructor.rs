@@ -49,7 +49,8 @@ fn construct() {
     }
     stderr::note_first();
     functions::resolve();
-    run_folder::note_start();
+    let runner = variable(c"CUGUARD_RUNNER");
+    run_folder::note_start(runner.as_ref().and_then(|process| process.to_str()));
 }
 
 unsafe extern "C" {

@@ -5,7 +5,7 @@
 //!
 //! | record | fields |
 //! |---|---|
-//! | `start` | process; only of the command's own child: the library is loaded |
+//! | `start` | process; only of the program that the command started, or had cargo start: the library is loaded |
 //! | `crate` | process: the cuguard crate in it uses the driver, and makes a report of its own |
 //! | `leak` | process: guards of the cuguard crate in it have leaked. The crate writes it |
 //! | `use` | process, command line: the process has used the driver |
@@ -68,16 +68,24 @@ pub(crate) fn command() -> String {
     short_command(&cuguard_live::command_line())
 }
 
-/// Records that the library is loaded into the command's own child. The command's process id ends the folder's name.
-pub(crate) fn note_start() {
+/// Whether a file is in the folder. It is for the command, which reads it: a line that names it would lead nowhere.
+pub(crate) fn contains(path: &Path) -> bool {
+    let folder = facts::start().run_folder.as_ref();
+    folder.is_some_and(|folder| path.starts_with(folder))
+}
+
+/// Records that the library is loaded into the command's own child, or into one of cargo that executed the command first.
+/// The command's process id ends the folder's name; `runner` is the process id of the other.
+pub(crate) fn note_start(runner: Option<&str>) {
     let Some(folder) = &facts::start().run_folder else {
         return;
     };
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     // SAFETY: always succeeds.
     let parent = unsafe { libc::getppid() };
-    if name.rsplit('-').next() == Some(parent.to_string().as_str()) {
-        record(&["start", &facts::process().to_string()]);
+    let process = facts::process().to_string();
+    if name.rsplit('-').next() == Some(parent.to_string().as_str()) || runner == Some(&process) {
+        record(&["start", &process]);
     }
 }
 

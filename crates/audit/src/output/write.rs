@@ -79,6 +79,7 @@ fn text_for_stderr(made: &Rendered, settings: &ReportSettings) -> String {
         let shown = path.display();
         match to_file(&path, report) {
             Ok(true) => {}
+            Ok(false) if run_folder::contains(&path) => {}
             Ok(false) => {
                 let (process, command) = (facts::process(), run_folder::command());
                 let line = &made.line;

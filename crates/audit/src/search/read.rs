@@ -69,6 +69,16 @@ fn pieces(addresses: &Range<u64>, size: u64, pages: &[u64]) -> impl Iterator<Ite
     })
 }
 
+/// Whether there is memory at an address, which may be one that cannot be read.
+fn is_mapped(address: u64, size: u64) -> bool {
+    let page = std::ptr::without_provenance_mut((address - address % size) as usize);
+    let mut resident = 0;
+    // SAFETY: writes one byte, for one page; the kernel checks the address.
+    let code = unsafe { libc::mincore(page, size as usize, &mut resident) };
+    // SAFETY: the thread's own variable.
+    code == 0 || unsafe { *libc::__errno_location() } != libc::ENOMEM
+}
+
 /// Reads for the threads of a search.
 pub(super) struct Reader<'a> {
     memory: &'a Memory,
@@ -188,7 +198,10 @@ impl<'a> Reader<'a> {
                 false => (at - at % page + page).min(addresses.end),
             };
             if at < next {
-                unread += next - at;
+                // A thread of the driver, which is not stopped, may have ended since, and its stack with it.
+                if self.memory.is_refused() || is_mapped(at, page) {
+                    unread += next - at;
+                }
                 at = next;
             }
         }
@@ -231,6 +244,21 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+
+    #[test]
+    fn memory_that_cannot_be_read_is_mapped_and_memory_that_was_unmapped_is_not() {
+        let size = Memory::open().page();
+        // SAFETY: new memory, of which nothing knows.
+        unsafe {
+            let (none, flags) = (libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+            let page = libc::mmap(std::ptr::null_mut(), size as usize, none, flags, -1, 0);
+            assert_ne!(page, libc::MAP_FAILED);
+            assert!(is_mapped(page as u64 + 8, size));
+            libc::munmap(page, size as usize);
+        }
+        // Where it was, another thread may map something else. Nothing is at null.
+        assert!(!is_mapped(8, size));
+    }
 
     #[test]
     fn parts_end_at_multiples() {

@@ -46,7 +46,7 @@ pub(crate) struct Options {
 }
 
 /// The options of `cuguard run` for metrics.
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 pub(crate) struct RunOptions {
     /// Serve live, peak, cached and refused bytes at http://ADDRESS/metrics while the program runs, for Prometheus: an IP
     /// address and a port. Port 0 is any free one; the address is printed to standard error

@@ -16,11 +16,59 @@ pub(super) struct Start<'a> {
     /// The name that the user gave it.
     pub(super) name: &'a OsStr,
     pub(super) arguments: &'a [OsString],
+    pub(super) environment: Vec<Variable>,
+}
+
+/// A variable of the environment, which is removed without a value.
+pub(super) type Variable = (String, Option<OsString>);
+
+/// What makes a program audited.
+#[derive(Debug)]
+pub(super) struct Audit<'a> {
     pub(super) library: &'a Path,
     /// The folder of the simulated GPU, if the program runs on it.
     pub(super) simulation: Option<&'a Path>,
     pub(super) folder: &'a Path,
     pub(super) words: &'a str,
+}
+
+impl Audit<'_> {
+    /// The environment of the program.
+    pub(super) fn environment(&self) -> Vec<Variable> {
+        let mut variables = vec![
+            (
+                "LD_PRELOAD",
+                Some(before_others(self.library, "LD_PRELOAD")),
+            ),
+            // By this the audit library knows that another driver is a mistake. One of an outer `cuguard run` does not count.
+            (
+                "CUGUARD_RUN_SIMULATION",
+                self.simulation.map(|folder| folder.as_os_str().to_owned()),
+            ),
+            ("LEAK_REPORT", Some(self.words.into())),
+            // A process that has other words applies the exit code in them itself.
+            ("CUGUARD_RUN_REPORT", Some(self.words.into())),
+            ("CUGUARD_RUN", Some(self.folder.as_os_str().to_owned())),
+        ];
+        if let Some(folder) = self.simulation {
+            let libraries = before_others(folder, "LD_LIBRARY_PATH");
+            variables.push(("LD_LIBRARY_PATH", Some(libraries)));
+        }
+        let variables = variables.into_iter();
+        variables
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect()
+    }
+}
+
+/// Sets and removes variables for a program.
+pub(super) fn set_environment(command: &mut Command, variables: &[Variable]) {
+    for (name, value) in variables {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
 }
 
 /// Runs files of unknown format.
@@ -74,10 +122,6 @@ fn ignore_pipe(command: &mut Command) {
 
 /// Runs the program, and returns how it ended.
 pub(super) fn run(start: &Start<'_>) -> Result<ExitStatus, Failure> {
-    let preload = before_others(start.library, "LD_PRELOAD");
-    let libraries = start
-        .simulation
-        .map(|folder| before_others(folder, "LD_LIBRARY_PATH"));
     let failed = |error| Failure::Start {
         path: start.file.to_owned(),
         error,
@@ -88,19 +132,8 @@ pub(super) fn run(start: &Start<'_>) -> Result<ExitStatus, Failure> {
         if IGNORES_PIPE.load(Ordering::Relaxed) {
             ignore_pipe(command);
         }
-        command.env("LD_PRELOAD", &preload);
-        if let Some(libraries) = &libraries {
-            command.env("LD_LIBRARY_PATH", libraries);
-        }
-        // By this the audit library knows that another driver is a mistake. One of an outer `cuguard run` does not count.
-        match start.simulation {
-            Some(folder) => command.env("CUGUARD_RUN_SIMULATION", folder),
-            None => command.env_remove("CUGUARD_RUN_SIMULATION"),
-        };
-        command.env("LEAK_REPORT", start.words);
-        // A process that has other words applies the exit code in them itself.
-        command.env("CUGUARD_RUN_REPORT", start.words);
-        command.env("CUGUARD_RUN", start.folder).spawn()
+        set_environment(command, &start.environment);
+        command.spawn()
     };
     let mut program = Command::new(start.file);
     program.arg0(start.name);

@@ -12,6 +12,7 @@
 //! to a private folder. [`child`] waits, and forwards signals. Nothing here calls the driver or knows how a report is made.
 
 mod cache;
+pub(crate) mod cargo;
 mod child;
 mod elf;
 mod failure;
@@ -65,7 +66,7 @@ fn wants_simulation(driver: Option<OsString>) -> Result<bool, Failure> {
 
 fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode, Failure> {
     let wants_simulation = wants_simulation(std::env::var_os("CUGUARD_DRIVER"))?;
-    let words = words::compose(options, environment.as_deref())?;
+    let words = words::compose(&options.audit, environment.as_deref())?;
     let (name, arguments) = options.program.split_first().ok_or(Failure::NoProgram)?;
     let file = program::find(name)?;
     program::check(&file)?;
@@ -75,17 +76,20 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
         .then(|| library::provide_simulation(folder.path()))
         .transpose()?;
     // Before files of an earlier run are replaced: the port may be taken.
-    serve_metrics(&options.metrics, folder.path())?;
+    serve_metrics(&options.audit.metrics, folder.path())?;
     words.prepare_file()?;
     words.prepare_recording()?;
-    let status = child::run(&child::Start {
-        file: &file,
-        name,
-        arguments,
+    let audit = child::Audit {
         library: &library,
         simulation: simulation.as_deref(),
         folder: folder.path(),
         words: words.text(),
+    };
+    let status = child::run(&child::Start {
+        file: &file,
+        name,
+        arguments,
+        environment: audit.environment(),
     })?;
     let mut summary = summary::Summary::read(folder.path());
     summary.add_recording(words.recording());

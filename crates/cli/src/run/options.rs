@@ -8,10 +8,21 @@ use cuguard_report::FailOn;
 
 use crate::metrics::RunOptions;
 
-/// The command's options.
+/// The command's options, and the program.
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct Options {
+    #[command(flatten)]
+    pub(super) audit: AuditOptions,
+
+    /// The program and its arguments
+    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
+    pub(super) program: Vec<OsString>,
+}
+
+/// What is recorded, reported, and sets the exit code.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct AuditOptions {
     /// The format of the report
     #[arg(long, value_name = "FORMAT")]
     pub(super) report: Option<Format>,
@@ -69,10 +80,6 @@ pub(crate) struct Options {
 
     #[command(flatten)]
     pub(super) metrics: RunOptions,
-
-    /// The program and its arguments
-    #[arg(value_name = "PROGRAM", required = true, trailing_var_arg = true, value_hint = ValueHint::CommandWithArguments)]
-    pub(super) program: Vec<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -2,7 +2,7 @@
 //!
 //! `crates/audit/src/output/run_folder.rs` writes them, and describes their fields.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::fs;
@@ -51,10 +51,10 @@ impl Process {
 /// All records of a run.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
-    /// Whether the library was loaded into the program.
-    is_loaded: bool,
-    /// Whether a program with the cuguard crate inside used the driver, and has a report of its own.
-    has_crate: bool,
+    /// The processes of the program, or of the programs that cargo started, into which the library was loaded.
+    started: BTreeSet<u32>,
+    /// Processes in which the cuguard crate used the driver, which has a report of its own.
+    with_crate: BTreeSet<u32>,
     /// Whether guards have leaked in any process.
     crate_leaks: bool,
     processes: BTreeMap<u32, Process>,
@@ -112,8 +112,8 @@ impl Summary {
         for record in records.lines() {
             let fields: Vec<&str> = record.split('\t').collect();
             match fields[..] {
-                ["start", _] => summary.is_loaded = true,
-                ["crate", _] => summary.has_crate = true,
+                ["start", process] => summary.started.extend(process.parse::<u32>()),
+                ["crate", process] => summary.with_crate.extend(process.parse::<u32>()),
                 ["leak", _] => summary.crate_leaks = true,
                 ["none", process] => summary.forget_use(process),
                 ["driver", process, file] => {
@@ -233,16 +233,11 @@ impl Summary {
                 "cuguard run: the standard error of process {process} was closed; its report:\n{report}"
             );
         }
-        if !self.is_loaded && self.processes.is_empty() {
-            let program = program.to_string_lossy();
-            let _ = writeln!(
-                text,
-                "cuguard run: the audit library was not loaded into {program:?}: nothing was recorded"
-            );
-            return text;
+        if self.started.is_empty() && self.processes.is_empty() {
+            return text + &not_loaded(program);
         }
         if self.processes.is_empty() {
-            if !self.has_crate {
+            if self.with_crate.is_empty() {
                 text.push_str("cuguard run: no process used CUDA\n");
             }
             return text;
@@ -256,20 +251,7 @@ impl Summary {
             for report in &process.reports {
                 let _ = writeln!(text, "  process {number} ({command}): {}", report.line);
             }
-            if process.is_running {
-                let _ = writeln!(
-                    text,
-                    "  process {number} ({command}): still runs; its report will follow, and does not count"
-                );
-            } else if !process.has_all_reports() {
-                let why = match status.signal() {
-                    Some(signal) if self.processes.len() == 1 => {
-                        format!("{} ended it", SignalName(signal))
-                    }
-                    _ => "it was killed, or crashed".to_owned(),
-                };
-                let _ = writeln!(text, "  process {number} ({command}): no report: {why}");
-            }
+            text.push_str(&self.text_without_report(*number, process, status));
         }
         if self.processes.len() > LISTED {
             let _ = writeln!(text, "  and {} more", self.processes.len() - LISTED);
@@ -280,6 +262,57 @@ impl Summary {
             );
         }
         text
+    }
+
+    /// Why a process has no report, or not all of them. Empty if it has.
+    fn text_without_report(&self, number: u32, process: &Process, status: &ExitStatus) -> String {
+        let command = &process.command;
+        if process.is_running {
+            return format!(
+                "  process {number} ({command}): still runs; its report will follow, and does not count\n"
+            );
+        }
+        if process.has_all_reports() {
+            return String::new();
+        }
+        let why = match status.signal() {
+            Some(signal) if self.processes.len() == 1 => {
+                format!("{} ended it", SignalName(signal))
+            }
+            _ => "it was killed, or crashed".to_owned(),
+        };
+        format!("  process {number} ({command}): no report: {why}\n")
+    }
+
+    /// How many processes have no report, or not all of them. Some of them may still run.
+    pub(super) fn without_report(&self) -> usize {
+        let processes = self.processes.values();
+        processes
+            .filter(|process| !process.has_all_reports())
+            .count()
+    }
+
+    /// Which processes have no report.
+    pub(super) fn text_of_silent(&self, status: &ExitStatus) -> String {
+        let processes = self.processes.iter();
+        processes
+            .map(|(number, process)| self.text_without_report(*number, process, status))
+            .collect()
+    }
+
+    /// The processes that used CUDA, also through the cuguard crate alone.
+    pub(super) fn processes(&self) -> BTreeSet<u32> {
+        let audited = self.processes.keys();
+        audited.chain(&self.with_crate).copied().collect()
+    }
+
+    /// Into which of these programs, by their processes, the library was not loaded.
+    pub(super) fn text_of_not_loaded<'p>(
+        &self,
+        programs: impl Iterator<Item = (&'p u32, &'p OsStr)>,
+    ) -> String {
+        let missing = programs.filter(|(process, _)| !self.started.contains(process));
+        missing.map(|(_, program)| not_loaded(program)).collect()
     }
 
     /// How many processes ended without a report.
@@ -354,6 +387,13 @@ impl Summary {
         }
         sentence + &running
     }
+}
+
+fn not_loaded(program: &OsStr) -> String {
+    let program = program.to_string_lossy();
+    format!(
+        "cuguard run: the audit library was not loaded into {program:?}: nothing was recorded\n"
+    )
 }
 
 /// Whether a process has not ended. It is not a child of this one.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use cuguard_report::{ReportSettings, discards_reports, open_report_file, resolve_words};
 
 use super::failure::Failure;
-use super::options::{Format, Options};
+use super::options::{AuditOptions, Format};
 
 /// The words, and what they mean.
 #[derive(Debug)]
@@ -51,7 +51,10 @@ fn is_off(word: &str) -> bool {
 }
 
 /// The words for the program. A word of the environment that cannot be used is an error.
-pub(super) fn compose(options: &Options, environment: Option<&OsStr>) -> Result<Words, Failure> {
+pub(super) fn compose(
+    options: &AuditOptions,
+    environment: Option<&OsStr>,
+) -> Result<Words, Failure> {
     let mut problems = Vec::new();
     let list = environment.unwrap_or_default().to_string_lossy();
     let folder = env::current_dir().unwrap_or_default();
@@ -130,7 +133,7 @@ pub(super) fn compose(options: &Options, environment: Option<&OsStr>) -> Result<
 }
 
 /// The words that options stand for.
-fn option_words(options: &Options, folder: &Path) -> Result<Vec<String>, Failure> {
+fn option_words(options: &AuditOptions, folder: &Path) -> Result<Vec<String>, Failure> {
     let mut words = Vec::new();
     if let Some(format) = options.report {
         let word = match format {
@@ -180,7 +183,7 @@ fn option_words(options: &Options, folder: &Path) -> Result<Vec<String>, Failure
 }
 
 /// The words of a recording.
-fn recording_words(options: &Options, folder: &Path) -> Result<Vec<String>, Failure> {
+fn recording_words(options: &AuditOptions, folder: &Path) -> Result<Vec<String>, Failure> {
     let Some(path) = &options.record else {
         return Ok(Vec::new());
     };
@@ -324,7 +327,7 @@ mod tests {
         let options = Command::try_parse_from(command)
             .expect("good options")
             .options;
-        compose(&options, environment.map(OsStr::new))
+        compose(&options.audit, environment.map(OsStr::new))
     }
 
     fn words(environment: Option<&str>, arguments: &[&str]) -> Words {
@@ -428,7 +431,7 @@ mod tests {
             let options = Command::try_parse_from(command)
                 .expect("good options")
                 .options;
-            let failure = compose(&options, None).expect_err("a name that cannot be used");
+            let failure = compose(&options.audit, None).expect_err("a name that cannot be used");
             assert_eq!(failure.to_string(), error);
             assert_eq!(failure.code(), 2);
         }

@@ -1,0 +1,153 @@
+//! What `cargo cuguard` and the runner that cargo executes leave for each other in the run's folder.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::super::failure::Failure;
+
+const PLAN: &str = "plan.json";
+const PROGRAMS: &str = "programs";
+
+/// How the runner starts programs.
+#[derive(Debug, Deserialize, Serialize)]
+pub(super) struct Plan {
+    pub(super) library: PathBuf,
+    /// The folder of the simulated GPU.
+    pub(super) simulation: Option<PathBuf>,
+    /// The value of `LEAK_REPORT`.
+    pub(super) words: String,
+    /// For each target, the runner that the user has set, with its arguments.
+    pub(super) runners: BTreeMap<String, Vec<OsString>>,
+}
+
+impl Plan {
+    pub(super) fn write(&self, folder: &Path) -> Result<(), Failure> {
+        let path = folder.join(PLAN);
+        let written = serde_json::to_vec(self)
+            .map_err(io::Error::from)
+            .and_then(|plan| fs::write(&path, plan));
+        written.map_err(|error| Failure::Cargo {
+            why: format!("{}: {error}", path.display()),
+        })
+    }
+
+    pub(super) fn read(folder: &Path) -> Result<Self, Failure> {
+        let path = folder.join(PLAN);
+        let plan = fs::read(&path).and_then(|plan| Ok(serde_json::from_slice(&plan)?));
+        plan.map_err(|error| Failure::Cargo {
+            why: format!(
+                "{}: {error}. Only `cargo cuguard` starts its runner",
+                path.display()
+            ),
+        })
+    }
+}
+
+/// How the names of doctests begin.
+pub(super) const DOCTEST: &str = "a doctest of ";
+
+/// A program that cargo started.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, Serialize)]
+pub(super) struct Program {
+    pub(super) process: u32,
+    /// The name of its package.
+    pub(super) package: String,
+    pub(super) file: PathBuf,
+    /// The only test that it was started for.
+    pub(super) test: Option<String>,
+    /// `LD_LIBRARY_PATH`, with which it was started.
+    pub(super) libraries: Option<OsString>,
+}
+
+impl Program {
+    /// Appends it to the list. It is executed next, in this process.
+    pub(super) fn note(&self, folder: &Path) -> io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        let mut file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(folder.join(PROGRAMS))?;
+        file.write_all(&line)
+    }
+
+    /// The crate that it was built of: cargo names files after them, with a hash.
+    pub(super) fn crate_name(&self) -> &str {
+        crate_name(&self.file)
+    }
+
+    /// Its name, in the manner of nextest: the package, and the crate where it has another name.
+    pub(super) fn name(&self) -> String {
+        let (package, crate_name) = (&self.package, self.crate_name());
+        match () {
+            () if self.is_doctest() => format!("{DOCTEST}{package}"),
+            () if package.is_empty() => crate_name.to_owned(),
+            () if package.replace('-', "_") == crate_name => package.clone(),
+            () => format!("{package}::{crate_name}"),
+        }
+    }
+
+    /// Whether rustdoc has built it.
+    fn is_doctest(&self) -> bool {
+        self.file.file_name().is_some_and(|name| name == "rust_out")
+    }
+}
+
+/// The crate of a program.
+pub(super) fn crate_name(file: &Path) -> &str {
+    let name = file.file_name().and_then(|name| name.to_str());
+    let name = name.unwrap_or_default();
+    let is_hash = |hash: &str| hash.len() == 16 && hash.bytes().all(|b| b.is_ascii_hexdigit());
+    match name.rsplit_once('-') {
+        Some((name, hash)) if is_hash(hash) => name,
+        _ => name,
+    }
+}
+
+/// The programs that cargo started, by their process ids.
+pub(super) fn programs(folder: &Path) -> BTreeMap<u32, Program> {
+    let text = fs::read_to_string(folder.join(PROGRAMS)).unwrap_or_default();
+    let programs = text
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Program>(line).ok());
+    programs.map(|program| (program.process, program)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{Program, crate_name};
+
+    #[test]
+    fn programs_are_named_after_package_and_crate() {
+        for (package, file, name) in [
+            (
+                "my-crate",
+                "/t/debug/deps/my_crate-0123456789abcdef",
+                "my-crate",
+            ),
+            (
+                "my-crate",
+                "/t/debug/deps/gpu-0123456789abcdef",
+                "my-crate::gpu",
+            ),
+            ("a", "/t/debug/a", "a"),
+            ("a", "/tmp/rustdoctestX/rust_out", "a doctest of a"),
+            ("", "/t/debug/deps/a-0123456789abcdef", "a"),
+        ] {
+            let program = Program {
+                package: package.to_owned(),
+                file: file.into(),
+                ..Program::default()
+            };
+            assert_eq!(program.name(), name);
+        }
+        assert_eq!(crate_name(Path::new("/t/my-program")), "my-program");
+    }
+}
