@@ -64,6 +64,7 @@ pub(super) enum Failure {
     Cargo {
         why: String,
     },
+    #[error("{why}")]
     Metrics {
         why: String,
     },
