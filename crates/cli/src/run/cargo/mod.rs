@@ -159,7 +159,8 @@ fn finish(
             processes.extend(reports.iter().map(|report| report.process));
             let silent = summary.without_report();
             let sentence = text::sentence(&reports, processes.len(), silent);
-            text::render(&sentence, &found, max) + &summary.text_of_silent(status)
+            let head = format!("{sentence}\n{}", summary.text_of_silent(status));
+            text::render(head.trim_end(), &found, max)
         }
     };
     folder.remove();

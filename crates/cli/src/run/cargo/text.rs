@@ -94,9 +94,9 @@ pub(super) fn sentence(reports: &[Report], processes: usize, silent: usize) -> S
     format!("{used}: {}", parts.join("; "))
 }
 
-/// The line with the sums, and the findings by test, the largest first. At most `max` tests, and call sites of each, are listed.
-pub(super) fn render(sentence: &str, findings: &[Finding], max: usize) -> String {
-    let mut text = format!("cargo cuguard: {sentence}\n");
+/// The line with the sums, which others may follow, and the findings by test, the largest first. At most `max` tests, and call sites of each, are listed.
+pub(super) fn render(head: &str, findings: &[Finding], max: usize) -> String {
+    let mut text = format!("cargo cuguard: {head}\n");
     let mut by_owner: BTreeMap<&Owner, Vec<&Finding>> = BTreeMap::new();
     for finding in findings {
         by_owner.entry(&finding.owner).or_default().push(finding);
