@@ -61,6 +61,10 @@ def work(context):
     assert cuda.cuCtxSetCurrent(context) == 0
     allocate(4000)
 
+class Block:
+    def __init__(self):
+        allocate(6000)
+
 def deep(levels):
     return deep(levels - 1) if levels else allocate(5000)
 
@@ -74,6 +78,9 @@ thread = threading.Thread(target=work, args=(context,))
 thread.start()
 thread.join()
 deep(200)
+kept = []
+for _ in range(100):
+    kept.append(Block())
 sys.stdout.write("done\n")
 import os
 os._exit(0)
@@ -109,6 +116,14 @@ fn shapes_of_python_frames() {
             let thread = functions(4000);
             assert_eq!(thread[..2], ["allocate", "work"], "{what}");
             assert!(thread[2].ends_with("run"), "{what}: {thread:?}");
+            // One stack, also once the interpreter has specialized the call.
+            let init = functions(600_000);
+            assert!(matches!(init[0], "allocate"), "{what}");
+            assert!(
+                matches!(init[1], "__init__" | "Block.__init__"),
+                "{what}: {init:?}"
+            );
+            assert_eq!(init[2..], ["<module>"], "{what}");
             // The innermost frames of a stack that is deeper than the limit.
             let deep = functions(5000);
             assert_eq!(

@@ -58,25 +58,42 @@ pub(super) fn fill(api: &Api, frames: &mut [usize]) -> Option<usize> {
     let count = read_codes(&raw, &mut objects);
     let mut known = cuguard_sync::lock(&KNOWN);
     let known = known.get_or_insert_default();
-    for (index, (raw, object)) in raw.iter().zip(&objects[..count]).enumerate() {
+    let mut found = 0;
+    for (raw, object) in raw.iter().zip(&objects[..count]) {
         if word(object, layout.kind) != api.code_type? {
-            return (index != 0).then_some(index);
+            return (found != 0).then_some(found);
         }
         let about = [word(object, layout.file), word(object, layout.name)];
+        if is_shim(api, *raw, about) {
+            continue;
+        }
         let number = match known.get(&(raw.code, raw.offset)) {
             Some((same, number)) if *same == about => *number,
             _ => {
                 let Some(frame) = resolve(api, layout, *raw, about) else {
-                    return (index != 0).then_some(index);
+                    return (found != 0).then_some(found);
                 };
                 let number = super::table::number_by_names(frame);
                 remember(known, *raw, about, number);
                 number
             }
         };
-        frames[index] = number;
+        frames[found] = number;
+        found += 1;
     }
-    Some(count)
+    Some(found)
+}
+
+/// Whether this is the interpreter's own frame below an `__init__`, which 3.12 and later have once a call of a class was made a
+/// few times. Its code has one string for file and name, and no lines.
+fn is_shim(api: &Api, raw: Raw, [file, name]: [usize; 2]) -> bool {
+    file == name && line(api, raw).is_some_and(|line| line < 0)
+}
+
+/// The line of a frame; negative where it has none.
+fn line(api: &Api, raw: Raw) -> Option<c_int> {
+    // SAFETY: the frame keeps the code object alive, and the function only reads it.
+    Some(unsafe { (api.line_of?)(raw.code as Object, raw.offset) })
 }
 
 /// Reads the code objects of all frames. Returns how many could be read.
@@ -106,8 +123,7 @@ fn read_codes(raw: &[Raw], objects: &mut [[u8; CODE]; MOST]) -> usize {
 
 /// What a frame is; `None` if it is none.
 fn resolve(api: &Api, layout: &Layout, raw: Raw, [file, name]: [usize; 2]) -> Option<ForeignFrame> {
-    // SAFETY: the frame keeps the code object alive, and the function only reads it.
-    let line = unsafe { (api.line_of?)(raw.code as Object, raw.offset) };
+    let line = line(api, raw)?;
     Some(ForeignFrame {
         function: text(&Process, layout, api.string_type?, name)?,
         file: text(&Process, layout, api.string_type?, file)?,

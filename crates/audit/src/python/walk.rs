@@ -14,7 +14,7 @@ struct Published {
     current_frame: usize,
     /// Of a frame: the one before it, the code object, the instruction, the owner.
     frame: [usize; 4],
-    /// Of a code object: file, name, instructions.
+    /// Of a code object: file, qualified name, instructions.
     code: [usize; 3],
     kind: usize,
     /// Of a string: state, length, size of what is before ASCII characters.
@@ -34,7 +34,7 @@ impl Published {
         Some(Self {
             current_frame,
             frame: [frame + 1, frame + 2, frame + 3, frame + 5],
-            code: [code + 1, code + 2, code + 9],
+            code: [code + 1, code + 3, code + 9],
             kind,
             string: [string + 1, string + 2, string + 3],
         })
