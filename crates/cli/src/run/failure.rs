@@ -12,40 +12,22 @@ pub(super) enum Failure {
     #[error("there is no program")]
     NoProgram,
     #[error("--output {}: {why}", path.display())]
-    Output {
-        path: PathBuf,
-        why: String,
-    },
+    Output { path: PathBuf, why: String },
     #[error("--suppress {}: {why}", path.display())]
-    Suppress {
-        path: PathBuf,
-        why: String,
-    },
+    Suppress { path: PathBuf, why: String },
     #[error("LEAK_REPORT: file={}: {why}", path.display())]
-    File {
-        path: PathBuf,
-        why: String,
-    },
+    File { path: PathBuf, why: String },
     #[error(
         "CUGUARD_DRIVER: `{}` names no driver; use real, sim, auto, or the path of a library (with a / in it)",
         word.escape_debug()
     )]
-    Driver {
-        word: String,
-    },
+    Driver { word: String },
     #[error("LEAK_REPORT: {}", problems.join("; LEAK_REPORT: "))]
-    Words {
-        problems: Vec<String>,
-    },
+    Words { problems: Vec<String> },
     #[error("{name}: not found{}", where_to_look(name))]
-    NotFound {
-        name: String,
-    },
+    NotFound { name: String },
     #[error("{}: cannot be executed: {why}", path.display())]
-    NotExecutable {
-        path: PathBuf,
-        why: String,
-    },
+    NotExecutable { path: PathBuf, why: String },
     #[error("{}: {why}. Nothing can be preloaded into it: {help}", path.display())]
     NotAudited {
         path: PathBuf,
@@ -61,35 +43,19 @@ pub(super) enum Failure {
         package: &'static str,
     },
     #[error("{why}")]
-    Cargo {
-        why: String,
-    },
+    Cargo { why: String },
     #[error("{why}")]
-    Metrics {
-        why: String,
-    },
+    Metrics { why: String },
     #[error("cannot record into {}: {why}", path.display())]
-    Record {
-        path: PathBuf,
-        why: String,
-    },
+    Record { path: PathBuf, why: String },
     #[error(
         "the {what} cannot be loaded into the program: {why}. Set XDG_CACHE_HOME or TMPDIR to another folder: it must be your own, not be mounted noexec, have no space, colon, semicolon or $ in its path, and every folder above it must belong to you or root"
     )]
-    Library {
-        what: &'static str,
-        why: String,
-    },
+    Library { what: &'static str, why: String },
     #[error("cannot create a private folder in {}: {error}", path.display())]
-    Folder {
-        path: PathBuf,
-        error: io::Error,
-    },
+    Folder { path: PathBuf, error: io::Error },
     #[error("{}: cannot be started: {error}", path.display())]
-    Start {
-        path: PathBuf,
-        error: io::Error,
-    },
+    Start { path: PathBuf, error: io::Error },
 }
 
 /// Builds without optimisation look for the library beside the command.
