@@ -42,7 +42,7 @@ done
 
 echo "== make the registry"
 scripts/local-registry.py "$target/package" "$scratch/registry"
-mkdir -p "$scratch/home" "$scratch/cargo-home" "$scratch/no-cuda/lib64"
+mkdir -p "$scratch/home" "$scratch/cargo-home"
 cat >"$scratch/cargo-home/config.toml" <<TOML
 [source.crates-io]
 replace-with = "local"
@@ -59,8 +59,7 @@ as_user() {
 
 echo "== cargo install"
 cd "$scratch/home"
-# cust_raw needs the variable.
-as_user CARGO_TARGET_DIR="$target/target" CUDA_LIBRARY_PATH="$scratch/no-cuda" \
+as_user CARGO_TARGET_DIR="$target/target" \
     cargo install cuguard-cli --locked --offline --quiet --root "$scratch/installed"
 ls -l "$scratch/installed/bin"
 

@@ -14,12 +14,6 @@ if ! "$tools/bin/python3" -c 'import ziglang' 2>/dev/null || [[ ! -x $tools/bin/
 fi
 tools=$(realpath --no-symlinks "$tools")
 
-# Zig looks for a shared library where cust_raw links with `-lcuda`, and not for the empty archive of `crates/driver/build.rs`. This
-# one defines nothing, so the command does not need it.
-mkdir -p "$tools/no-cuda"
-"$tools/bin/python3" -m ziglang cc -shared -Wl,-soname,libcuda.so.1 -o "$tools/no-cuda/libcuda.so" -x c /dev/null
-
 # The command's build script runs cargo once more; zig is the linker there too.
 cd python
-PATH=$tools/bin:$PATH "$tools/bin/maturin" build --release --locked --zig --compatibility manylinux_2_28 --out "$folder" \
-    -- -L "native=$tools/no-cuda"
+PATH=$tools/bin:$PATH "$tools/bin/maturin" build --release --locked --zig --compatibility manylinux_2_28 --out "$folder"
