@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use crate::real::queries;
 use crate::shortage;
 use crate::state::contexts;
 
@@ -31,7 +32,8 @@ pub(crate) fn known() -> Vec<(u32, u64)> {
         .collect()
 }
 
-/// At the end of a recorded call: queries the figures, if they were asked for.
+/// At the end of a recorded call that succeeded: queries the figures, if they were asked for. Where a call fails, the driver may
+/// refuse queries too, as in a host function.
 #[inline]
 pub(crate) fn refresh() {
     if ASKED.load(Relaxed) {
@@ -42,15 +44,18 @@ pub(crate) fn refresh() {
 #[cold]
 #[inline(never)]
 fn query() {
-    // One thread is enough.
-    if !ASKED.swap(false, Relaxed) {
+    // Nothing calls the driver once the process exits. One thread is enough.
+    if contexts::is_exiting() || !ASKED.swap(false, Relaxed) {
         return;
     }
     let devices = contexts::devices().into_iter();
-    let cached = devices.filter_map(|device| {
-        let ordinal = u32::try_from(device).ok()?;
-        Some((ordinal, shortage::cached_on(device)?))
+    let cached: Vec<_> = queries::beside_captures(|| {
+        let known = devices.filter_map(|device| {
+            let ordinal = u32::try_from(device).ok()?;
+            Some((ordinal, shortage::cached_on(device)?))
+        });
+        known.collect()
     });
-    let cached = cached.collect();
-    *cuguard_sync::lock(&KNOWN) = cached;
+    // A device that the driver says nothing about keeps its last figure.
+    cuguard_sync::lock(&KNOWN).extend(cached);
 }

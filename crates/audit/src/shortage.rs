@@ -122,7 +122,7 @@ pub(crate) fn refused(
         return;
     };
     let diagnosing = cuguard_sync::lock(&DIAGNOSING);
-    let why = diagnose(function, kind, bytes, origin, device);
+    let why = queries::beside_captures(|| diagnose(function, kind, bytes, origin, device));
     let text = why.to_text();
     if is_printed {
         stderr::print(&text);

@@ -28,6 +28,17 @@ fn metered() -> Option<&'static Path> {
     program.as_deref()
 }
 
+/// The program that has memory where it has no context. `None` without a C compiler, with a line on standard error.
+fn located() -> Option<&'static Path> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    live_program()?;
+    let program = PROGRAM.get_or_init(|| {
+        let program = folder().join("program").join("located");
+        compile(&program, include_str!("support/located.c"), &[])
+    });
+    program.as_deref()
+}
+
 /// A command whose output is read as it comes.
 struct Piped {
     child: Child,
@@ -223,6 +234,39 @@ fn figures_by_device_kind_and_call_site_are_exact() {
     assert!(stderr.contains("cuguard: process "), "{stderr}");
     assert!(TcpStream::connect(&address).is_err());
     drop(idle);
+}
+
+#[test]
+fn memory_is_counted_where_it_is_and_not_where_the_context_is() {
+    let Some(program) = located() else { return };
+    // The host's pool before and after the first pool of a device.
+    for order in ["dh", "hd"] {
+        let (mut run, address) = Piped::run(&[], &[program.to_str().unwrap()]);
+        let process = run.ready();
+        run.act(order);
+        let now = scrape(&address);
+        let of = |series: &str| now.of(process, series);
+        let live = |device: &str| of(&format!("device_memory_live_bytes{{device=\"{device}\"}}"));
+        assert_eq!(live("1"), Some(4 * MIB), "{order}: {now:?}");
+        assert_eq!(live("0").unwrap_or(0), 0, "{order}: {now:?}");
+        assert_eq!(run.end().0, Some(0), "{order}");
+    }
+}
+
+#[test]
+fn a_capture_is_not_invalidated() {
+    let Some(program) = located() else { return };
+    let (mut run, address) = Piped::run(&[], &[program.to_str().unwrap()]);
+    run.ready();
+    run.act("c");
+    // The next calls query what pools keep; the refused one is diagnosed.
+    scrape(&address);
+    run.act("ee");
+    scrape(&address);
+    run.act("emC");
+    let (code, stderr) = run.end();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("cuMemCreate"), "{stderr}");
 }
 
 #[test]

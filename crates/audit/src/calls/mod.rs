@@ -134,10 +134,10 @@ impl Call {
     /// The call's result, which the program gets.
     #[inline]
     pub(crate) fn end(self, result: CUresult) -> CUresult {
-        if !result.is_success() {
-            process::failed(self.name(), result.0);
+        match result.is_success() {
+            true => cached::refresh(),
+            false => process::failed(self.name(), result.0),
         }
-        cached::refresh();
         result
     }
 
@@ -205,6 +205,21 @@ pub(crate) struct New {
     is_owned: bool,
     /// The device, if the call names one. Otherwise it is the current one.
     device: Option<CUdevice>,
+    /// Where memory is that no context owns.
+    place: Place,
+}
+
+/// Where memory is that no context owns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// On the device of the stream.
+    Stream,
+    /// Wherever a pool is that is not known: the default one of a device, or one that was imported.
+    Unknown,
+    /// On this device.
+    Device(CUdevice),
+    /// On no device.
+    Host,
 }
 
 impl New {
@@ -216,6 +231,7 @@ impl New {
             stream: 0,
             is_owned: true,
             device: None,
+            place: Place::Stream,
         }
     }
 
@@ -227,6 +243,7 @@ impl New {
             stream: 0,
             is_owned: false,
             device: None,
+            place: Place::Stream,
         }
     }
 
@@ -236,7 +253,13 @@ impl New {
         match self.is_owned {
             true => contexts::current_owner(),
             false if self.kind.is_device_memory() => {
-                Owner::default().on(contexts::device_of_memory(address))
+                let device = match self.place {
+                    Place::Stream => contexts::device_of_memory(address),
+                    Place::Unknown => contexts::device_of_any_memory(address),
+                    Place::Device(device) => u32::try_from(device).ok(),
+                    Place::Host => None,
+                };
+                Owner::default().on(device)
             }
             false => Owner::default(),
         }

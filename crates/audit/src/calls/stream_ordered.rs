@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use cuguard_registry::ResourceKind;
 use cuguard_sys::*;
 
-use super::{Address, Call, New, device_at, is_freed};
+use super::{Address, Call, DEVICE_CPU, New, Place, device_at, is_freed};
 use crate::real::queries;
 use crate::shortage::pools;
 use crate::state::{self, contexts, counted, graphs};
@@ -50,7 +50,7 @@ impl Call {
         result: CUresult,
         out: *const CUdeviceptr,
         bytes: usize,
-        stream: CUstream,
+        (stream, place): (CUstream, Place),
         query: IsCapturing,
     ) -> CUresult {
         if result.is_success() && is_captured(stream, query) {
@@ -59,6 +59,7 @@ impl Call {
         }
         let new = New {
             stream: stream.address(),
+            place,
             ..New::in_process(ResourceKind::StreamOrdered, bytes as u64)
         };
         // SAFETY: as the caller guarantees.
@@ -97,7 +98,15 @@ pub(crate) unsafe fn alloc(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytes, stream) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.allocated_on(result, out, bytes, stream, queries::cuStreamIsCapturing) }
+    unsafe {
+        call.allocated_on(
+            result,
+            out,
+            bytes,
+            (stream, Place::Stream),
+            queries::cuStreamIsCapturing,
+        )
+    }
 }
 
 /// `cuMemAllocAsync_ptsz`
@@ -117,9 +126,18 @@ pub(crate) unsafe fn alloc_ptsz(
             result,
             out,
             bytes,
-            stream,
+            (stream, Place::Stream),
             queries::cuStreamIsCapturing_ptsz,
         )
+    }
+}
+
+/// Where the memory of a pool is.
+fn place_of(pool: CUmemoryPool) -> Place {
+    match pools().get(&pool.address()) {
+        Some(&DEVICE_CPU) => Place::Host,
+        Some(&device) => Place::Device(device),
+        None => Place::Unknown,
     }
 }
 
@@ -139,7 +157,15 @@ pub(crate) unsafe fn alloc_from_pool(
     // SAFETY: as the caller guarantees.
     let result = unsafe { real(out, bytes, pool, stream) };
     // SAFETY: the driver wrote to it.
-    unsafe { call.allocated_on(result, out, bytes, stream, queries::cuStreamIsCapturing) }
+    unsafe {
+        call.allocated_on(
+            result,
+            out,
+            bytes,
+            (stream, place_of(pool)),
+            queries::cuStreamIsCapturing,
+        )
+    }
 }
 
 /// `cuMemAllocFromPoolAsync_ptsz`
@@ -160,7 +186,7 @@ pub(crate) unsafe fn alloc_from_pool_ptsz(
             result,
             out,
             bytes,
-            stream,
+            (stream, place_of(pool)),
             queries::cuStreamIsCapturing_ptsz,
         )
     }

@@ -1,4 +1,7 @@
-//! Driver functions that this library calls for itself. They change nothing, and are allowed in any state.
+//! Driver functions that this library calls for itself. They change nothing.
+//!
+//! While a stream is being captured, those that ask for memory of a pool, of graphs or of the device count as unsafe, and
+//! invalidate the capture: they are called by [`beside_captures`].
 
 #![allow(non_snake_case, reason = "the driver's own names")]
 
@@ -55,6 +58,7 @@ queries! {
     cuMemGetInfo_v2
     cuMemPoolGetAttribute
     cuPointerGetAttribute
+    cuThreadExchangeStreamCaptureMode
     cuStreamIsCapturing
     cuStreamIsCapturing_ptsz
     cuGraphGetNodes
@@ -62,4 +66,27 @@ queries! {
     cuGraphMemAllocNodeGetParams
     cuGraphMemFreeNodeGetParams
     cuGraphChildGraphNodeGetGraph
+}
+
+/// The calling thread's mode of captures, which is restored on drop.
+struct CaptureMode(Option<CUstreamCaptureMode>);
+
+impl CaptureMode {
+    fn exchange(mut mode: CUstreamCaptureMode) -> Option<CUstreamCaptureMode> {
+        // SAFETY: the mode can be read and written to.
+        let result = unsafe { cuThreadExchangeStreamCaptureMode(&mut mode) };
+        result.is_success().then_some(mode)
+    }
+}
+
+impl Drop for CaptureMode {
+    fn drop(&mut self) {
+        self.0.map(Self::exchange);
+    }
+}
+
+/// Calls queries that are unsafe while a stream is being captured, of this thread or of another: none is invalidated.
+pub(crate) fn beside_captures<T>(query: impl FnOnce() -> T) -> T {
+    let _restored = CaptureMode(CaptureMode::exchange(stream_capture_mode::RELAXED));
+    query()
 }

@@ -46,15 +46,22 @@ thread_local! {
     static LAST: Cell<(u64, usize, Owner)> = const { Cell::new((0, 0, Owner::context(0))) };
 }
 
-/// The device of the first context; -1 before.
-static FIRST_DEVICE: AtomicI32 = AtomicI32::new(-1);
+/// The device of the first context; none before.
+static FIRST_DEVICE: AtomicI32 = AtomicI32::new(NO_DEVICE);
+
+/// Neither a device nor the host.
+const NO_DEVICE: i32 = i32::MIN;
 
 /// Whether the process uses more than one device.
 static SEVERAL: AtomicBool = AtomicBool::new(false);
 
 /// The process uses a device: it has a context or a pool there.
 pub(crate) fn note_device(device: i32) {
-    let first = FIRST_DEVICE.compare_exchange(-1, device, Relaxed, Relaxed);
+    // The host, where a pool can be, is no device.
+    if device < 0 {
+        return;
+    }
+    let first = FIRST_DEVICE.compare_exchange(NO_DEVICE, device, Relaxed, Relaxed);
     if first.is_err_and(|first| first != device) {
         SEVERAL.store(true, Relaxed);
     }
@@ -147,7 +154,10 @@ fn look_up(generation: u64, handle: usize, is_current: bool) -> Owner {
     if device.is_none() && is_current {
         // It was created in a way that is not recorded.
         device = current_device();
-        lock().find_or_add(handle).device = device;
+        // Another thread may have destroyed it meanwhile.
+        if let Some(own) = lock().find(handle) {
+            own.device = device;
+        }
         device.into_iter().for_each(note_device);
     }
     let owner = Owner::context(number).on(device.and_then(|device| u32::try_from(device).ok()));
@@ -165,6 +175,29 @@ pub(crate) fn device_of_memory(address: u64) -> Option<u32> {
         true => u32::try_from(device_of_pointer(address)?).ok(),
         false => current_owner().device(),
     }
+}
+
+/// The same of memory that may be on a device on which the process has no context.
+pub(crate) fn device_of_any_memory(address: u64) -> Option<u32> {
+    match has_several_devices() {
+        true => u32::try_from(device_of_pointer(address)?).ok(),
+        false => device_of_memory(address),
+    }
+}
+
+/// Whether the driver has more than one device.
+fn has_several_devices() -> bool {
+    /// How many; 0 before the driver was asked.
+    static DEVICES: AtomicI32 = AtomicI32::new(0);
+    let mut devices = DEVICES.load(Relaxed);
+    if devices == 0 {
+        // SAFETY: the number can be written to.
+        let result = unsafe { queries::cuDeviceGetCount(&mut devices) };
+        if result.is_success() {
+            DEVICES.store(devices, Relaxed);
+        }
+    }
+    devices > 1
 }
 
 /// The device that has the memory at an address. `None` also for memory that was freed meanwhile.
@@ -320,7 +353,7 @@ impl Ending {
         drop(table);
         end_resources(self.context.number);
         // At exit it is the runtime that releases contexts.
-        if !EXITING.load(Acquire) {
+        if !is_exiting() {
             record_context_ended(self.context.number);
         }
     }
@@ -372,6 +405,11 @@ pub(crate) fn reset_primary(device: i32) {
 /// Whether the process exits.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
+/// Whether the process exits.
+pub(crate) fn is_exiting() -> bool {
+    EXITING.load(Acquire)
+}
+
 /// The process exits: what is destroyed from now on is not done by the program.
 pub(crate) fn process_exits() {
     EXITING.store(true, Release);
@@ -380,7 +418,7 @@ pub(crate) fn process_exits() {
 /// What is alive in a context ended with it. While the process exits, it is the runtime that releases contexts, and the
 /// program has not freed what was in them.
 fn end_resources(number: u32) {
-    if EXITING.load(Acquire) {
+    if is_exiting() {
         return;
     }
     let imported = RefCell::new(Vec::new());

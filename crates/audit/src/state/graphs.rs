@@ -117,7 +117,7 @@ pub(crate) fn launched(plan: &Plan, stream: u64) {
     for (address, bytes) in &plan.allocations {
         // A graph that frees its memory at the next launch has it under the same address.
         forget(ResourceKind::GraphMemory, *address);
-        let owner = Owner::default().on(contexts::device_of_memory(*address));
+        let owner = Owner::default().on(contexts::device_of_any_memory(*address));
         insert(ResourceKind::GraphMemory, *address, *bytes, stream, owner);
     }
 }
