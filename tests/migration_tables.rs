@@ -30,13 +30,18 @@ fn expressions(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// The code of the examples.
+/// The code of the examples that are compiled: not of outputs and files.
 fn examples(text: &str) -> String {
-    let text = text.replace("\n```standalone_crate\n", "\n```\n");
-    let blocks = text.split("\n```\n").enumerate();
-    let inside: Vec<_> = blocks.filter(|(index, _)| index % 2 == 1).collect();
-    let inside: Vec<_> = inside.into_iter().map(|(_, block)| block).collect();
-    inside.join("\n")
+    let (mut code, mut is_compiled) = (String::new(), None);
+    for line in text.lines() {
+        match (line.strip_prefix("```"), is_compiled) {
+            (Some(kind), None) => is_compiled = Some(matches!(kind, "" | "standalone_crate")),
+            (Some(_), Some(_)) => is_compiled = None,
+            (None, Some(true)) => code = code + line + "\n",
+            (None, _) => {}
+        }
+    }
+    code
 }
 
 fn check(chapter: &str, least: usize) {
@@ -66,7 +71,7 @@ fn expressions_for_programs_on_cudarc_are_compiled() {
 
 #[test]
 fn an_expression_that_is_not_compiled_is_found() {
-    let text = "| a | b |\n|---|---|\n| `x()` | [`y(\\|z\\| 1)`](y), [`n()?`](n), `plain()` |\n\n```\ny(|z| 1);\n```\n";
+    let text = "| a | b |\n|---|---|\n| `x()` | [`y(\\|z\\| 1)`](y), [`n()?`](n), `plain()` |\n\n```console\n$ n()?\n```\n\n```\ny(|z| 1);\n```\n";
     let found = expressions(text);
     let names: Vec<_> = found.iter().map(|(_, name)| name.as_str()).collect();
     assert_eq!(names, ["y(|z| 1)", "n()?"]);
