@@ -168,6 +168,9 @@ fn cached_bytes_are_those_of_pools_of_the_crate() -> Result<()> {
     assert_eq!(of_device("cached_bytes"), Some(0));
     drop(DeviceBuffer::<u8>::zeroed(&pool.on(&stream), 3 << 20)?);
     assert_eq!(of_device("cached_bytes"), Some(pool.stats().held));
+    stream.synchronize()?;
+    pool.trim()?;
+    assert_eq!(of_device("cached_bytes"), Some(0));
     drop((pool, driver_pool, stream));
     assert_eq!(of_device("cached_bytes"), Some(0));
     context.close()
