@@ -58,6 +58,14 @@ fn report_late() {
 /// The process that registered the handler.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
+/// Whether this process opens contexts: not before its first one, and not in a forked child, which has none of its parent's, and
+/// where threads that do not exist may hold locks.
+pub(crate) fn owns_contexts() -> bool {
+    // Both checks are needed: a child that was not created by the C library's `fork` does not have the flag, and in a process
+    // namespace of its own a child may have the same number, 1.
+    !process::is_forked() && OWNER.load(Ordering::Acquire) == std::process::id()
+}
+
 /// How long the exit waits for operations of other threads. One that waits for the device may never end.
 const PATIENCE: Duration = Duration::from_millis(250);
 
@@ -97,10 +105,7 @@ fn end() {
 }
 
 extern "C" fn at_exit() {
-    // A forked child has none of these contexts, and threads that do not exist may hold locks. Both checks are needed:
-    // a child that was not created by the C library's `fork` does not have the flag, and in a process namespace of its
-    // own a child may have the same number, 1.
-    if process::is_forked() || OWNER.load(Ordering::Acquire) != std::process::id() {
+    if !owns_contexts() {
         // SAFETY: this is the exit handler.
         unsafe { process::begin_exit() };
         return;

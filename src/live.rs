@@ -21,6 +21,7 @@ use cuguard_sync::{clock, process};
 
 use crate::core::lock::lock;
 use crate::core::{ContextState, ended, idle, open_contexts};
+use crate::exit;
 
 /// The open contexts of this process.
 struct Contexts {
@@ -96,15 +97,20 @@ impl Source for Contexts {
     }
 }
 
-/// The figures of this process.
-fn stats() -> Stats {
-    let mut stats = Stats {
+/// The figures of a process that has not opened a context.
+fn no_stats() -> Stats {
+    Stats {
         tool: "cuguard",
         process: std::process::id(),
         command: cuguard_live::command_line(),
         time: Duration::from_nanos(clock::nanoseconds()),
         ..Stats::default()
-    };
+    }
+}
+
+/// The figures of this process.
+fn stats() -> Stats {
+    let mut stats = no_stats();
     let (contexts, ended) = open_contexts::all_and_ended();
     // By device and kind.
     let mut sums: BTreeMap<u32, [Totals; ResourceKind::COUNT]> = BTreeMap::new();
@@ -118,11 +124,17 @@ fn stats() -> Stats {
             sum.allocated += totals.allocated;
         }
     }
-    for (device, ended) in ended {
+    for (device, allocated) in ended {
         let sums = sums.entry(device).or_default();
-        for (index, sum) in sums.iter_mut().enumerate() {
-            sum.allocated += ended.allocated[index];
-            sum.peak_bytes = sum.peak_bytes.max(ended.peaks[index]);
+        for (sum, allocated) in sums.iter_mut().zip(allocated) {
+            sum.allocated += allocated;
+        }
+    }
+    for (device, sums) in &mut sums {
+        let mut peaks = sums.map(|sum| sum.peak_bytes);
+        ended::raise_peaks(*device, &mut peaks);
+        for (sum, peak) in sums.iter_mut().zip(peaks) {
+            sum.peak_bytes = peak;
         }
     }
     for kind in ResourceKind::ALL {
@@ -141,7 +153,6 @@ fn stats() -> Stats {
     let mut devices: BTreeMap<Option<u32>, DeviceFigures> = BTreeMap::new();
     for (device, sums) in sums {
         let figures = devices.entry(Some(device)).or_default();
-        figures.cached_bytes = Some(0);
         let kinds = ResourceKind::ALL.iter();
         for kind in kinds.filter(|kind| kind.is_device_memory()) {
             let totals = sums[kind.index()];
@@ -153,7 +164,13 @@ fn stats() -> Stats {
         devices.entry(device).or_default().refused = amount;
     }
     for state in &contexts {
-        for usage in state.pools_of_cuguard().usage() {
+        let pools = state.pools_of_cuguard();
+        // What other pools keep is not known without a call of the driver.
+        if pools.any() {
+            let figures = devices.entry(Some(state.device)).or_default();
+            figures.cached_bytes.get_or_insert(0);
+        }
+        for usage in pools.usage() {
             let figures = devices.entry(Some(state.device)).or_default();
             *figures.cached_bytes.get_or_insert(0) += usage.idle();
             stats.pools.push(ContextPool {
@@ -178,7 +195,8 @@ fn stats() -> Stats {
 /// `text/plain; version=0.0.4`; `cuguard metrics` serves a program that has none.
 ///
 /// `LEAK_REPORT` need not be set. The driver is not called. Takes time for each live record, so once in some seconds is often
-/// enough. [The guide](crate::guide::recordings#metrics) lists the metrics.
+/// enough. [The guide](crate::guide::recordings#metrics) lists the metrics. In a forked child of a process that has used CUDA
+/// there are no figures of memory: the child can use none, and that of its parent is in the parent's metrics.
 ///
 /// ```
 /// use cuguard::prelude::*;
@@ -196,15 +214,18 @@ fn stats() -> Stats {
 #[must_use]
 pub fn metrics(call_sites: usize) -> String {
     /// The names of call sites, and the metrics with which they were shown.
-    static SHOWN: Mutex<Option<(SiteNames, Metrics, usize)>> = Mutex::new(None);
+    static SHOWN: Mutex<Option<(SiteNames, Metrics)>> = Mutex::new(None);
 
+    // Before any lock: in a forked child a thread that does not exist may hold it.
+    if !exit::owns_contexts() {
+        let figures = no_stats().figures(0, &mut SiteNames::default());
+        return Metrics::new(0).text(&[figures], 0);
+    }
     let stats = stats();
     let mut shown = lock(&SHOWN);
-    let new = || (SiteNames::default(), Metrics::new(call_sites), call_sites);
-    let (names, metrics, sites) = shown.get_or_insert_with(new);
-    if *sites != call_sites {
-        (*metrics, *sites) = (Metrics::new(call_sites), call_sites);
-    }
+    let new = || (SiteNames::default(), Metrics::new(call_sites));
+    let (names, metrics) = shown.get_or_insert_with(new);
+    metrics.set_sites(call_sites);
     let figures = stats.figures(metrics.wanted_sites(), names);
     metrics.text(&[figures], 0)
 }

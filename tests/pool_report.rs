@@ -8,7 +8,8 @@ use crate::support::*;
 use cuguard::report::Report;
 use cuguard::snapshot::PoolUsage;
 use cuguard::{
-    Context, DeviceBuffer, Pool, ResourceKind, Result, Stream, TrackingLevel, assert_no_leaks,
+    Context, DeviceBox, DeviceBuffer, Pool, ResourceKind, Result, Stream, TrackingLevel,
+    assert_no_leaks,
 };
 
 /// The only pool of a context.
@@ -60,6 +61,23 @@ fn a_snapshot_has_what_each_pool_holds() -> Result<()> {
     assert!(context.snapshot().pools.is_empty());
     assert_no_leaks!(context);
     Ok(())
+}
+
+/// Code that has the address may use it without the knowledge of the pool.
+#[test]
+fn an_address_pins_a_box_of_the_pool() -> Result<()> {
+    let _turn = turn();
+    let context = Context::builder().pool(Pool::builder()).build()?;
+    let counter = DeviceBox::new(&context, &7)?;
+    assert_eq!(
+        (only(&context).used > 0, only(&context).pinned_pages),
+        (true, 0)
+    );
+    assert!(!counter.as_device_ptr().is_null());
+    assert_eq!(only(&context).pinned_pages, 1);
+    drop(counter);
+    assert_eq!(only(&context).pinned_pages, 0);
+    context.close()
 }
 
 #[test]

@@ -45,10 +45,11 @@ pub struct DeviceFigures {
     pub device: Option<u32>,
     /// What is alive.
     pub live: Amount,
-    /// The most bytes that were alive at one time. Of a program that uses the crate, the sum of the peaks of its kinds and
-    /// contexts.
+    /// The most bytes that were alive at one time. Of a program that uses the crate, an upper bound: of each kind, the highest sum
+    /// of the peaks of contexts that were open at one time, and of these the sum. It never goes down.
     pub peak_bytes: u64,
-    /// What pools hold and no live block uses, where that is known.
+    /// What pools hold and no live block uses, where that is known. Of a program that uses the crate: of its pools, not of the
+    /// driver's, and `None` where no open context has had one.
     pub cached_bytes: Option<u64>,
     /// The allocations that failed for lack of memory, and the bytes that they asked for.
     pub refused: Amount,

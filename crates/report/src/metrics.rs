@@ -207,6 +207,18 @@ impl Metrics {
         }
     }
 
+    /// Shows at most so many call sites of a process at a time from now on. Those that have been shown stay known.
+    ///
+    /// ```
+    /// let mut metrics = cuguard_report::Metrics::new(20);
+    /// let wanted = metrics.wanted_sites();
+    /// metrics.set_sites(0);
+    /// assert!(metrics.wanted_sites() < wanted);
+    /// ```
+    pub const fn set_sites(&mut self, sites: usize) {
+        self.sites = sites;
+    }
+
     /// How many call sites [`Stats`](crate::Stats) should have for these metrics: several may have one name.
     ///
     /// ```
@@ -312,13 +324,13 @@ const DEVICES: [OfDevice; 6] = [
     (
         "cuguard_device_memory_peak_bytes",
         "gauge",
-        "The most device memory that was allocated at one time since the process started.",
+        "The most device memory that was allocated at one time since the process started. Of the crate an upper bound: the peaks of kinds and contexts are added.",
         |it| Some(it.peak_bytes),
     ),
     (
         "cuguard_device_memory_cached_bytes",
         "gauge",
-        "Device memory that memory pools hold and no allocation uses, where it is known.",
+        "Device memory that memory pools hold and no allocation uses. Under cuguard run of pools of the driver; of the crate of its own pools, and absent without one.",
         |it| it.cached_bytes,
     ),
     (
@@ -355,7 +367,7 @@ const KINDS: [OfKind; 5] = [
     (
         "cuguard_memory_peak_bytes",
         "gauge",
-        "The most memory of a kind that was allocated at one time since the process started.",
+        "The most memory of a kind that was allocated at one time since the process started. Of the crate an upper bound: the peaks of contexts are added.",
         true,
         |it| it.totals.peak_bytes,
     ),

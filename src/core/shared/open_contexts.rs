@@ -13,7 +13,7 @@ use cuguard_report::ReportSettings;
 use cuguard_sync::{Gate, GateGuard, process};
 
 use crate::core::shared::context_state::{ContextConfig, ContextState};
-use crate::core::shared::ended::{self, Ended};
+use crate::core::shared::ended::{self, ByKind};
 use crate::core::shared::lock::lock;
 use crate::error::{Error, Result};
 
@@ -62,12 +62,15 @@ fn add(state: &Arc<ContextState>) {
 }
 
 pub(crate) fn remove(state: &ContextState) {
+    // Dropped after the lock: one of them may be the last reference.
+    let others: Vec<Arc<ContextState>>;
     let mut open = lock(&OPEN);
     let before = open.len();
     open.retain(|known| !std::ptr::eq(known.as_ptr(), state));
+    others = open.iter().filter_map(Weak::upgrade).collect();
     // While the list is locked: no reader sees the context in both, or in neither.
     if open.len() < before {
-        ended::add(state);
+        ended::add(state, others.iter().map(|other| &**other));
     }
 }
 
@@ -76,12 +79,12 @@ pub(crate) fn all() -> Vec<Arc<ContextState>> {
     lock(&OPEN).iter().filter_map(Weak::upgrade).collect()
 }
 
-/// The contexts that are not reported yet, and what the others have counted, by device.
-pub(crate) fn all_and_ended() -> (Vec<Arc<ContextState>>, BTreeMap<u32, Ended>) {
+/// The contexts that are not reported yet, and how many were allocated in the others, by device.
+pub(crate) fn all_and_ended() -> (Vec<Arc<ContextState>>, BTreeMap<u32, ByKind>) {
     let open = lock(&OPEN);
     (
         open.iter().filter_map(Weak::upgrade).collect(),
-        ended::all(),
+        ended::allocated(),
     )
 }
 

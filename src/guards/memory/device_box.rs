@@ -99,7 +99,8 @@ impl<T: DeviceCopy> DeviceBox<T> {
         }
     }
 
-    /// The device address, for kernels.
+    /// The device address, for code that works on the memory on the default stream. In a context with a
+    /// [pool](crate::context::ContextBuilder::pool) it pins the value, as [`DeviceBuffer::as_device_ptr`].
     ///
     /// ```
     /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();
@@ -108,8 +109,14 @@ impl<T: DeviceCopy> DeviceBox<T> {
     /// assert!(!counter.as_device_ptr().is_null());
     /// # Ok::<(), cuguard::Error>(())
     /// ```
+    ///
+    /// # Panics
+    ///
+    /// As [`DeviceBuffer::as_device_ptr`].
     #[must_use]
+    #[track_caller]
     pub fn as_device_ptr(&self) -> DevicePointer<T> {
+        self.buffer.expose("DeviceBox::as_device_ptr");
         DevicePointer::from_raw(self.buffer.address())
     }
 
