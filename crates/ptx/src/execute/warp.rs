@@ -1,0 +1,567 @@
+//! Executes a warp.
+//!
+//! Lanes that diverge form groups. The group with the deepest call and the lowest instruction goes first, so that groups
+//! meet where their paths join again. A group that keeps the others waiting for long gives way to them in turn: a lane may
+//! wait for what another lane of its warp does, as since Volta.
+
+use super::barriers::{Barriers, ClusterBarrier};
+use super::code::Code;
+use super::group::{Group, Wait, join};
+use crate::instructions::{Action, Barrier, Execute};
+use crate::machine::{
+    Base, BlockId, Cluster, Fault, FaultKind, Grid, LANES, Lanes, Local, Regions, Registers,
+    Source, Stop, Warp,
+};
+
+/// How long a group may keep others waiting, in backward branches. One that may be part of waiting costs more.
+const PATIENCE: u32 = 4096;
+const COST_OF_WAITING: u32 = 64;
+/// What a backward branch that may be part of waiting costs of the fuel of a warp.
+const FUEL_OF_WAITING: u64 = 1 << 10;
+
+/// The state of a warp.
+#[derive(Debug)]
+pub(super) struct WarpState {
+    pub(super) number: u32,
+    pub(super) groups: Vec<Group>,
+    pub(super) storage: Storage,
+    /// Lanes that have not ended.
+    pub(super) alive: u32,
+    /// Instructions executed: of the warp, and of its lanes.
+    pub(super) steps: u64,
+    pub(super) lane_steps: u64,
+    patience: u32,
+    /// Whether the group chosen last goes on, although another would come first.
+    pinned: bool,
+    /// Counts choices.
+    time: u64,
+}
+
+/// What the lanes of a warp own.
+#[derive(Debug)]
+pub(super) struct Storage {
+    pub(super) registers: Registers,
+    pub(super) local: Local,
+    carry: u32,
+    threads: Box<[Lanes<u32>; 3]>,
+    /// Of the warp.
+    number: u32,
+}
+
+impl Storage {
+    /// The warp as instructions see it.
+    pub(super) fn view<'a, 'g>(&'a mut self, with: &'a mut Surroundings<'_, 'g>) -> Warp<'a, 'g> {
+        Warp {
+            mask: 0,
+            registers: &mut self.registers,
+            local: &mut self.local,
+            cluster: with.cluster,
+            regions: with.regions,
+            grid: with.grid,
+            block: with.block,
+            number: self.number,
+            threads: &self.threads,
+            carry: &mut self.carry,
+            clock: with.clock,
+            is_waiting: false,
+        }
+    }
+}
+
+/// Why a warp stopped executing for now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pause {
+    /// All lanes have ended.
+    Ended,
+    /// All groups wait for a barrier.
+    Blocked,
+    /// It has used up its fuel; `is_waiting` if it has done so in a loop that may wait for others.
+    Fuel { is_waiting: bool },
+}
+
+/// What a warp executes with.
+pub(super) struct Surroundings<'a, 'g> {
+    pub(super) code: &'g Code,
+    pub(super) grid: &'g Grid<'g>,
+    pub(super) block: BlockId,
+    pub(super) cluster: &'a mut Cluster,
+    pub(super) cluster_barrier: &'a mut ClusterBarrier,
+    pub(super) regions: &'a mut Regions<'g>,
+    pub(super) barriers: &'a mut Barriers,
+    pub(super) clock: u64,
+}
+
+/// A fault, and the instruction that had it.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) stop: Stop,
+    pub(super) pc: u32,
+    pub(super) warp: u32,
+}
+
+impl WarpState {
+    /// A warp at the start of a kernel. `threads` has the coordinates of each lane, `alive` the lanes that exist.
+    pub(super) fn new(
+        code: &Code,
+        kernel: usize,
+        number: u32,
+        threads: [Lanes<u32>; 3],
+        alive: u32,
+    ) -> Self {
+        let entry = &code.functions[kernel];
+        let base = Base::default();
+        let mut registers = Registers::default();
+        registers.reserve(base, entry.registers);
+        let mut local = Local::default();
+        local.reserve(entry.frame.into());
+        Self {
+            number,
+            groups: vec![Group {
+                pc: entry.start.unwrap_or(0),
+                mask: alive,
+                function: kernel as u32,
+                base,
+                frame: None,
+                wait: None,
+                chosen: 0,
+            }],
+            storage: Storage {
+                registers,
+                local,
+                carry: 0,
+                threads: Box::new(threads),
+                number,
+            },
+            alive,
+            steps: 0,
+            lane_steps: 0,
+            patience: PATIENCE,
+            pinned: false,
+            time: 0,
+        }
+    }
+
+    /// `%tid` of a lane.
+    pub(super) fn thread(&self, lane: usize) -> [u32; 3] {
+        [0, 1, 2].map(|axis| self.storage.threads[axis][lane % LANES])
+    }
+
+    /// Executes until nothing can go on, or about `fuel` instructions are executed.
+    pub(super) fn run(
+        &mut self,
+        with: &mut Surroundings<'_, '_>,
+        fuel: u64,
+    ) -> Result<Pause, Failure> {
+        let mut left = fuel;
+        let mut is_waiting = false;
+        loop {
+            let Some(chosen) = self.choose(with)? else {
+                if self.groups.is_empty() {
+                    return Ok(Pause::Ended);
+                }
+                return Ok(Pause::Blocked);
+            };
+            is_waiting |= self.run_group(with, chosen, &mut left)?;
+            if left == 0 {
+                return Ok(Pause::Fuel { is_waiting });
+            }
+        }
+    }
+
+    /// The group that executes next; `None` if none can.
+    fn choose(&mut self, with: &mut Surroundings<'_, '_>) -> Result<Option<usize>, Failure> {
+        if self.groups.len() > 1 {
+            join(&mut self.groups);
+        }
+        for at in 0..self.groups.len() {
+            self.finish_wait(with, at);
+        }
+        let ready = |own: &Group| own.wait.is_none();
+        let mut chosen = self.first_ready();
+        if chosen.is_none() && self.release_lanes() {
+            join(&mut self.groups);
+            chosen = self.first_ready();
+        }
+        if chosen.is_none() {
+            let on_lanes = |own: &Group| matches!(own.wait, Some(Wait::Lanes { .. }));
+            if !self.groups.is_empty() && self.groups.iter().all(on_lanes) {
+                return Err(self.deadlock());
+            }
+            return Ok(None);
+        }
+        let goes_on = |own: &Group| ready(own) && own.chosen == self.time;
+        let last = self
+            .groups
+            .iter()
+            .position(goes_on)
+            .filter(|_| self.groups.len() > 1);
+        if self.patience == 0 {
+            let groups = self.groups.iter().enumerate().filter(|(_, own)| ready(own));
+            chosen = groups.min_by_key(|(_, own)| own.chosen).map(|(at, _)| at);
+            self.patience = PATIENCE;
+            self.pinned = true;
+        } else if self.pinned && last.is_some() {
+            chosen = last;
+        } else {
+            self.pinned = false;
+        }
+        self.time += 1;
+        if let Some(at) = chosen {
+            self.groups[at].chosen = self.time;
+        }
+        Ok(chosen)
+    }
+
+    /// The deepest group that does not wait, and of these the one at the lowest instruction.
+    fn first_ready(&self) -> Option<usize> {
+        if let [only] = &self.groups[..] {
+            return only.wait.is_none().then_some(0);
+        }
+        let ready = self
+            .groups
+            .iter()
+            .enumerate()
+            .filter(|(_, own)| own.wait.is_none());
+        let first = ready.min_by_key(|(_, own)| (u32::MAX - own.depth(), own.pc));
+        first.map(|(at, _)| at)
+    }
+
+    /// Ends a group's wait if what it waits for has happened.
+    fn finish_wait(&mut self, with: &mut Surroundings<'_, '_>, at: usize) {
+        let group = &mut self.groups[at];
+        match group.wait {
+            Some(Wait::Lanes { mask, .. }) if mask & self.alive & !group.mask == 0 => {
+                group.wait = None;
+            }
+            Some(Wait::Block { number, generation }) => {
+                if with.barriers.generation(number) == generation {
+                    return;
+                }
+                group.wait = None;
+                let pc = group.pc;
+                group.pc += 1;
+                if let Action::Barrier(barrier) = &with.code.steps[pc as usize].action
+                    && let Some(reduction) = barrier.reduction
+                {
+                    let (mask, base) = (group.mask, group.base);
+                    let outcome = with.barriers.outcome(number);
+                    self.storage.registers.set_base(base);
+                    let mut view = self.storage.view(with);
+                    view.mask = mask;
+                    outcome.write(&mut view, reduction.result);
+                }
+            }
+            Some(Wait::Cluster { generation }) => {
+                if with.cluster_barrier.generation() != generation {
+                    group.wait = None;
+                    group.pc += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Lets groups go on that wait for each other at different `bar.warp.sync`.
+    fn release_lanes(&mut self) -> bool {
+        for at in 0..self.groups.len() {
+            let Some(Wait::Lanes {
+                mask,
+                is_barrier: true,
+            }) = self.groups[at].wait
+            else {
+                continue;
+            };
+            let expected = Some(Wait::Lanes {
+                mask,
+                is_barrier: true,
+            });
+            let same = self.groups.iter().filter(|own| own.wait == expected);
+            let arrived = same.fold(0, |all, own| all | own.mask);
+            if mask & self.alive & !arrived != 0 {
+                continue;
+            }
+            for own in self.groups.iter_mut().filter(|own| own.wait == expected) {
+                own.wait = None;
+                own.pc += 1;
+            }
+            return true;
+        }
+        false
+    }
+
+    fn deadlock(&self) -> Failure {
+        let group = &self.groups[0];
+        let kind =
+            FaultKind::Deadlock("lanes of a warp wait for each other at different instructions");
+        Failure {
+            stop: Fault::first(group.mask, kind),
+            pc: group.pc,
+            warp: self.number,
+        }
+    }
+
+    /// Executes a group until another may come first. Returns whether it may be waiting for something.
+    fn run_group(
+        &mut self,
+        with: &mut Surroundings<'_, '_>,
+        at: usize,
+        left: &mut u64,
+    ) -> Result<bool, Failure> {
+        let code = with.code;
+        let is_alone = self.groups.len() == 1;
+        let mut is_waiting = false;
+        let group = &self.groups[at];
+        let (mut pc, mask) = (group.pc, group.mask);
+        // Behind this instruction another group may be joined.
+        let meets = self.next_above(at);
+        self.storage.registers.set_base(group.base);
+        let mut steps = 0;
+        let result = {
+            let mut view = self.storage.view(with);
+            loop {
+                let step = &code.steps[pc as usize];
+                steps += 1;
+                let active = match step.guard {
+                    None => mask,
+                    Some(guard) => {
+                        let bits = view.registers.predicate(guard.slot);
+                        mask & if guard.is_negated { !bits } else { bits }
+                    }
+                };
+                match &step.action {
+                    Action::Execute(execute) => {
+                        if active != 0 {
+                            view.mask = active;
+                            if let Err(stop) = execute(&mut view) {
+                                break Err(stop);
+                            }
+                        }
+                        pc += 1;
+                        if pc >= meets {
+                            break Ok(None);
+                        }
+                    }
+                    Action::Branch(target) if active == mask => {
+                        let is_backward = *target <= pc;
+                        pc = *target;
+                        if is_backward {
+                            view.clock += steps;
+                            *left = left.saturating_sub(steps);
+                            self.lane_steps += steps * u64::from(mask.count_ones());
+                            self.steps += steps;
+                            steps = 0;
+                            let waits = std::mem::take(&mut view.is_waiting);
+                            if waits {
+                                is_waiting = true;
+                                *left = left.saturating_sub(FUEL_OF_WAITING);
+                            }
+                            if !is_alone {
+                                let cost = if waits { COST_OF_WAITING } else { 1 };
+                                self.patience = self.patience.saturating_sub(cost);
+                            }
+                            if *left == 0 {
+                                break Ok(None);
+                            }
+                        }
+                        if !is_alone {
+                            break Ok(None);
+                        }
+                    }
+                    Action::Branch(_) if active == 0 => pc += 1,
+                    action => break Ok(Some((action, active))),
+                }
+            }
+        };
+        self.steps += steps;
+        self.lane_steps += steps * u64::from(mask.count_ones());
+        *left = left.saturating_sub(steps);
+        self.groups[at].pc = pc;
+        let fail = |stop| Failure {
+            stop,
+            pc,
+            warp: self.number,
+        };
+        if let Some((action, active)) = result.map_err(fail)? {
+            let number = self.number;
+            let result = self.control(with, at, action, active);
+            result.map_err(|stop| Failure {
+                stop,
+                pc,
+                warp: number,
+            })?;
+        }
+        Ok(is_waiting)
+    }
+
+    /// The lowest instruction above that of a group at which another group is.
+    fn next_above(&self, at: usize) -> u32 {
+        let pc = self.groups[at].pc;
+        let others = self
+            .groups
+            .iter()
+            .map(|own| own.pc)
+            .filter(|other| *other > pc);
+        others.min().unwrap_or(u32::MAX)
+    }
+
+    /// A step that changes control: for the lanes in `active`; the others of the group go on behind it.
+    fn control(
+        &mut self,
+        with: &mut Surroundings<'_, '_>,
+        at: usize,
+        action: &Action,
+        active: u32,
+    ) -> Result<(), Stop> {
+        let group = &mut self.groups[at];
+        if active == 0 {
+            group.pc += 1;
+            return Ok(());
+        }
+        if active != group.mask {
+            let mut rest = group.clone();
+            rest.mask &= !active;
+            rest.pc += 1;
+            group.mask = active;
+            self.groups.push(rest);
+        }
+        match action {
+            Action::Execute(_) => Ok(()),
+            Action::Branch(target) => {
+                self.groups[at].pc = *target;
+                Ok(())
+            }
+            Action::BranchIndexed { index, targets } => {
+                let indices = self.read(with, at, *index);
+                let choose = |lane: usize| {
+                    let index = indices[lane] as u32 as usize;
+                    let last = targets.len().saturating_sub(1);
+                    targets.get(index.min(last)).copied()
+                };
+                self.split(at, |group, lane| match choose(lane) {
+                    Some(target) => group.pc = target,
+                    None => group.pc += 1,
+                });
+                Ok(())
+            }
+            Action::Call(call) => self.call(with, at, call),
+            Action::Return => self.ret(with, at),
+            Action::Exit => {
+                let group = self.groups.swap_remove(at);
+                self.alive &= !group.mask;
+                Ok(())
+            }
+            Action::Converge { mask, execute } => self.converge(with, at, *mask, execute.as_ref()),
+            Action::Barrier(barrier) => self.arrive(with, at, barrier),
+            Action::ClusterArrive => {
+                let count = self.groups[at].mask.count_ones();
+                with.cluster_barrier.arrive(count);
+                self.groups[at].pc += 1;
+                Ok(())
+            }
+            Action::ClusterWait => {
+                let generation = with.cluster_barrier.awaited();
+                self.groups[at].wait = Some(Wait::Cluster { generation });
+                Ok(())
+            }
+        }
+    }
+
+    /// The values of an operand for a group.
+    pub(super) fn read(
+        &mut self,
+        with: &mut Surroundings<'_, '_>,
+        at: usize,
+        source: Source,
+    ) -> Lanes<u64> {
+        self.storage.registers.set_base(self.groups[at].base);
+        self.storage.view(with).read(source)
+    }
+
+    /// Splits a group into one for each different outcome of `change`, which may change a group for a lane.
+    pub(super) fn split(&mut self, at: usize, change: impl Fn(&mut Group, usize)) {
+        let group = self.groups.swap_remove(at);
+        let first = self.groups.len();
+        for lane in (0..LANES).filter(|lane| group.mask >> lane & 1 != 0) {
+            let mut own = group.clone();
+            change(&mut own, lane);
+            own.mask = 1 << lane;
+            let same = self.groups[first..].iter_mut();
+            let mut same =
+                same.filter(|other| (other.pc, other.function) == (own.pc, own.function));
+            match same.next() {
+                Some(other) => other.mask |= own.mask,
+                None => self.groups.push(own),
+            }
+        }
+    }
+
+    /// Waits for lanes, or executes if all are here.
+    fn converge(
+        &mut self,
+        with: &mut Surroundings<'_, '_>,
+        at: usize,
+        mask: Source,
+        execute: Option<&Execute>,
+    ) -> Result<(), Stop> {
+        let masks = self.read(with, at, mask);
+        let active = self.groups[at].mask;
+        let first = active.trailing_zeros() as usize % LANES;
+        let expected = masks[first] as u32;
+        if expected & 1 << first == 0 {
+            let what = "a lane is not in the mask of the lanes it waits for";
+            return Err(Fault::new(first, FaultKind::Undefined(what)));
+        }
+        let same = (0..LANES).filter(|lane| masks[*lane] as u32 == expected);
+        let same = same.fold(0, |all, lane| all | 1 << lane) & active;
+        if same != active {
+            let mut rest = self.groups[at].clone();
+            rest.mask &= !same;
+            self.groups[at].mask = same;
+            // Those with another mask come next.
+            self.groups.push(rest);
+        }
+        if expected & self.alive & !same != 0 {
+            self.groups[at].wait = Some(Wait::Lanes {
+                mask: expected,
+                is_barrier: execute.is_none(),
+            });
+            return Ok(());
+        }
+        let mut view = self.storage.view(with);
+        view.mask = same;
+        if let Some(execute) = execute {
+            execute(&mut view)?;
+        }
+        self.groups[at].pc += 1;
+        Ok(())
+    }
+
+    /// Arrives at a barrier of the block.
+    fn arrive(
+        &mut self,
+        with: &mut Surroundings<'_, '_>,
+        at: usize,
+        barrier: &Barrier,
+    ) -> Result<(), Stop> {
+        let mask = self.groups[at].mask;
+        let first = mask.trailing_zeros() as usize % LANES;
+        let number = self.read(with, at, barrier.number)[first] as usize;
+        let threads = barrier
+            .threads
+            .map(|own| self.read(with, at, own)[first] as u32);
+        let trues = match barrier.reduction {
+            Some(reduction) => self.storage.view(with).predicate(reduction.of) & mask,
+            None => 0,
+        };
+        let arrived = with
+            .barriers
+            .arrive(number, self.number as usize, mask, threads, trues);
+        let generation = arrived.map_err(|kind| Fault::new(first, kind))?;
+        if barrier.waits {
+            self.groups[at].wait = Some(Wait::Block { number, generation });
+        } else {
+            self.groups[at].pc += 1;
+        }
+        Ok(())
+    }
+}
