@@ -2,5 +2,7 @@
 
 cuguard_testing::run_modules_apart!();
 
+mod bits;
 mod common;
+mod integers;
 mod kernels;

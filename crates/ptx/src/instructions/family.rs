@@ -3,8 +3,8 @@
 use super::action::Action;
 use super::form::{Decoded, Form};
 use super::{
-    approximate, arithmetic, atomics, bits, carry, control, convert, float, half, load_store,
-    logic, moves, predicates, small_integers, warp_wide,
+    approximate, arithmetic, asynchronous, atomics, bits, carry, control, convert, float, half,
+    hints, load_store, logic, moves, predicates, small_integers, warp_wide,
 };
 use crate::error::LoadError;
 use crate::program::{Function, Instruction, Program};
@@ -57,6 +57,11 @@ fn family(form: &mut Form<'_>) -> Decoded<Action> {
         "st" => load_store::decode_store(form),
         "atom" | "red" => atomics::decode(form),
         "membar" | "fence" => atomics::decode_fence(form),
+        "cp" => asynchronous::decode_copy(form),
+        "mbarrier" => asynchronous::decode_barrier(form),
+        "nanosleep" | "isspacep" | "mapa" | "getctarank" | "createpolicy" | "prefetch"
+        | "prefetchu" | "discard" | "applypriority" | "griddepcontrol" | "setmaxnreg"
+        | "pmevent" => hints::decode(form),
         "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => warp_wide::decode(form),
         "bra" | "brx" | "ret" | "exit" | "call" | "trap" | "brkpt" | "bar" | "barrier" => {
             control::decode(form)

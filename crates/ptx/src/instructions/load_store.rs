@@ -5,7 +5,8 @@ use super::apply::unary_to;
 use super::form::{Decoded, Form};
 use super::moves::window_of;
 use crate::machine::{
-    Address, Destination, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Source, Value, Word, lanes,
+    Address, Destination, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, Source, Value, Warp, Word,
+    lanes,
 };
 use crate::program::{Operand, Symbol};
 use crate::types::{Space, Type};
@@ -138,6 +139,26 @@ fn loading<W: Word, V: Value>(access: Access, destinations: Vec<Destination>) ->
     if let ([d], Source::Symbol(Symbol::Argument(at), addend)) = (&destinations[..], address.base) {
         return argument::<W, V>(*d, u64::from(at).wrapping_add_signed(addend));
     }
+    if let (
+        [d],
+        Order {
+            may_wait: false, ..
+        },
+    ) = (&destinations[..], order)
+    {
+        let d = *d;
+        return Action::Execute(Box::new(move |warp| {
+            if let Some(words) = warp.load_full::<W>(&address) {
+                warp.write(d, lanes(|lane| V::from_long(words[lane].to_bits())));
+                return Ok(());
+            }
+            let addresses = warp.addresses(&address);
+            warp.check_aligned(&addresses, align)?;
+            let words: [W; 32] = warp.load(address.space, address.hint, &addresses)?;
+            warp.write(d, lanes(|lane| V::from_long(words[lane].to_bits())));
+            Ok(())
+        }));
+    }
     Action::Execute(Box::new(move |warp| {
         if order.may_wait {
             warp.is_waiting = true;
@@ -212,6 +233,22 @@ fn storing<W: Word, V: Value>(access: Access, sources: Vec<Source>) -> Action {
         order,
         align,
     } = access;
+    if let ([source], false) = (&sources[..], order.releases) {
+        let source = *source;
+        return Action::Execute(Box::new(move |warp| {
+            let words = |warp: &Warp<'_, '_>| {
+                let values: [V; 32] = warp.read(source);
+                lanes(|lane| W::from_bits(values[lane].to_long()))
+            };
+            if warp.store_full::<W>(&address, words).is_some() {
+                return Ok(());
+            }
+            let addresses = warp.addresses(&address);
+            warp.check_aligned(&addresses, align)?;
+            let words = words(warp);
+            warp.store(address.space, address.hint, &addresses, &words)
+        }));
+    }
     Action::Execute(Box::new(move |warp| {
         if order.releases {
             std::sync::atomic::fence(std::sync::atomic::Ordering::Release);

@@ -1,6 +1,7 @@
 //! Functions of the device's runtime that programs declare and call: `malloc`, `free`, `vprintf`, `__assertfail`.
 
 use super::action::Execute;
+use super::format::{self, Argument, Kind};
 use crate::machine::{Fault, FaultKind, Stop, Warp};
 use crate::program::{Function, Place};
 use crate::types::Space;
@@ -51,8 +52,40 @@ pub(crate) fn function(declared: &Function) -> Option<Execute> {
                 Err(Fault::new(lane, FaultKind::Assertion(text)))
             }))
         }
+        ("vprintf", [format, arguments], [result]) => {
+            let places = [*format, *arguments, *result];
+            Some(per_lane(move |warp, lane| print(warp, lane, places)))
+        }
         _ => None,
     }
+}
+
+/// `vprintf(format, arguments)`: the arguments are in memory, each aligned to its size.
+fn print(
+    warp: &mut Warp<'_, '_>,
+    lane: usize,
+    [format, arguments, result]: [(u32, u32); 3],
+) -> Result<(), Stop> {
+    let at = parameter(warp, lane, format)?;
+    let text = read_text(warp, lane, at)?;
+    let mut at = parameter(warp, lane, arguments)?;
+    let (bytes, count) = format::format(&text, |kind| {
+        let size = if kind == Kind::Integer(4) { 4 } else { 8 };
+        at = at.next_multiple_of(size);
+        let value = match size {
+            4 => warp.load_lane::<u32>(Space::Generic, 0, lane, at)?.into(),
+            _ => warp.load_lane::<u64>(Space::Generic, 0, lane, at)?,
+        };
+        at += size;
+        Ok::<_, Stop>(match kind {
+            Kind::Integer(_) => Argument::Integer(value),
+            Kind::Double => Argument::Double(f64::from_bits(value)),
+            Kind::Text if value == 0 => Argument::Text(b"(null)".to_vec()),
+            Kind::Text => Argument::Text(read_text(warp, lane, value)?),
+        })
+    })?;
+    warp.grid.host.print(&String::from_utf8_lossy(&bytes));
+    set_parameter(warp, lane, result, count.into())
 }
 
 fn per_lane(
@@ -102,7 +135,7 @@ fn text(warp: &mut Warp<'_, '_>, lane: usize, place: (u32, u32)) -> Result<Strin
 }
 
 /// The bytes at a generic address, up to a zero.
-pub(super) fn read_text(warp: &mut Warp<'_, '_>, lane: usize, at: u64) -> Result<Vec<u8>, Stop> {
+fn read_text(warp: &mut Warp<'_, '_>, lane: usize, at: u64) -> Result<Vec<u8>, Stop> {
     const MAX: usize = 1 << 16;
     let mut bytes = Vec::new();
     while bytes.len() < MAX {

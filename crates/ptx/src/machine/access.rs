@@ -84,7 +84,12 @@ impl<'g> Warp<'_, 'g> {
     }
 
     #[inline(never)]
-    fn find_region(&mut self, hint: u8, address: u64, size: usize) -> Option<Region<'g>> {
+    pub(super) fn find_region(
+        &mut self,
+        hint: u8,
+        address: u64,
+        size: usize,
+    ) -> Option<Region<'g>> {
         let found = self.grid.memory.find(address)?;
         found.offset(address, size as u64)?;
         self.regions.set(hint, found);
@@ -100,7 +105,6 @@ impl<'g> Warp<'_, 'g> {
         addresses: &Lanes<u64>,
     ) -> Result<Lanes<W>, Stop> {
         match space {
-            Space::Shared if self.mask == u32::MAX => self.load_shared_full(addresses),
             Space::Generic | Space::Global | Space::Const => {
                 if self.mask == u32::MAX
                     && is_consecutive(addresses, W::SIZE)
@@ -113,19 +117,6 @@ impl<'g> Warp<'_, 'g> {
             }
             _ => self.load_scattered(space, hint, addresses),
         }
-    }
-
-    #[inline(always)]
-    fn load_shared_full<W: Word>(&mut self, addresses: &Lanes<u64>) -> Result<Lanes<W>, Stop> {
-        let own = &self.cluster.shared[self.block.rank as usize];
-        let mut values = [W::from_bits(0); LANES];
-        for lane in 0..LANES {
-            match own.load(addresses[lane]) {
-                Some(value) => values[lane] = value,
-                None => return self.load_scattered(Space::Shared, 0, addresses),
-            }
-        }
-        Ok(values)
     }
 
     #[inline(never)]

@@ -1,6 +1,7 @@
 //! The state that instructions work on: registers, memory, identity of threads.
 
 mod access;
+mod access_full;
 mod address;
 mod fault;
 mod fused;
@@ -15,7 +16,8 @@ mod special;
 mod value;
 mod warp;
 
-pub(crate) use address::{Address, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW};
+pub(crate) use access::SHARED_RANK_SHIFT;
+pub(crate) use address::{Address, LOCAL_WINDOW, PARAM_WINDOW, Place, SHARED_WINDOW, place_of};
 pub use fault::FaultKind;
 pub(crate) use fault::{Fault, Stop};
 pub(crate) use fused::fused_multiply_add;

@@ -5,37 +5,60 @@ use super::region::Word;
 /// The shared memory of a block. One thread of the host at a time executes a cluster.
 #[derive(Debug)]
 pub(crate) struct SharedMemory {
-    bytes: Vec<u8>,
+    words: Vec<u32>,
+    len: u64,
 }
 
 impl SharedMemory {
     pub(crate) fn new(len: usize) -> Self {
         Self {
-            bytes: vec![0; len],
+            words: vec![0; len.div_ceil(8) * 2],
+            len: len as u64,
         }
     }
 
-    /// The value at an offset; `None` out of bounds.
+    /// The number of bytes.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// The value at an offset, which is aligned; `None` out of bounds.
     #[inline(always)]
     pub(crate) fn load<W: Word>(&self, offset: u64) -> Option<W> {
-        let from = usize::try_from(offset).ok()?;
-        self.bytes
-            .get(from..from.checked_add(W::SIZE)?)
-            .map(W::read)
+        let at = usize::try_from(offset / 4).ok()?;
+        if offset >= self.len || self.len - offset < W::SIZE as u64 {
+            return None;
+        }
+        let word = u64::from(*self.words.get(at)?);
+        Some(W::from_bits(match W::SIZE {
+            8 => u64::from(*self.words.get(at + 1)?) << 32 | word,
+            4 => word,
+            _ => word >> (8 * (offset % 4)),
+        }))
     }
 
-    /// Writes the value at an offset; `None` out of bounds.
+    /// Writes the value at an offset, which is aligned; `None` out of bounds.
     #[inline(always)]
     pub(crate) fn store<W: Word>(&mut self, offset: u64, value: W) -> Option<()> {
-        let from = usize::try_from(offset).ok()?;
-        let bytes = self.bytes.get_mut(from..from.checked_add(W::SIZE)?)?;
-        value.write(bytes);
+        let at = usize::try_from(offset / 4).ok()?;
+        if offset >= self.len || self.len - offset < W::SIZE as u64 {
+            return None;
+        }
+        let bits = value.to_bits();
+        let word = self.words.get_mut(at)?;
+        match W::SIZE {
+            8 => {
+                *word = bits as u32;
+                *self.words.get_mut(at + 1)? = (bits >> 32) as u32;
+            }
+            4 => *word = bits as u32,
+            size => {
+                let shift = 8 * (offset % 4) as u32;
+                let mask = ((1 << (8 * size)) - 1) << shift;
+                *word = *word & !mask | (bits as u32) << shift;
+            }
+        }
         Some(())
-    }
-
-    /// `len` bytes at an offset.
-    pub(crate) fn bytes_mut(&mut self, offset: u64, len: usize) -> Option<&mut [u8]> {
-        let from = usize::try_from(offset).ok()?;
-        self.bytes.get_mut(from..from.checked_add(len)?)
     }
 }

@@ -1,5 +1,7 @@
 //! A device for tests: memory in vectors, and launches with arguments of any type.
 
+pub mod instruction;
+
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 use std::sync::Mutex;
