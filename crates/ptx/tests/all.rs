@@ -4,5 +4,9 @@ cuguard_testing::run_modules_apart!();
 
 mod bits;
 mod common;
+mod conversions;
+mod floats;
+mod halves;
 mod integers;
 mod kernels;
+mod predicates;

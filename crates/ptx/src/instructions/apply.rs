@@ -21,8 +21,7 @@ pub(super) fn unary_to<A: Value, D: Value>(
     f: impl Fn(A) -> D + Copy + Send + Sync + 'static,
 ) -> Action {
     action(move |warp| {
-        let mut scratch = [A::Row::default(); LANES];
-        let a = warp.row(a, &mut scratch);
+        let a = &*warp.row(a);
         let values = lanes(|lane| f(A::from_row(a[lane])));
         warp.write(d, values);
     })
@@ -35,9 +34,8 @@ pub(super) fn binary_to<A: Value, B: Value, D: Value>(
     f: impl Fn(A, B) -> D + Copy + Send + Sync + 'static,
 ) -> Action {
     action(move |warp| {
-        let mut scratch = ([A::Row::default(); LANES], [B::Row::default(); LANES]);
-        let a = warp.row(a, &mut scratch.0);
-        let b = warp.row(b, &mut scratch.1);
+        let a = &*warp.row(a);
+        let b = &*warp.row(b);
         let values = lanes(|lane| f(A::from_row(a[lane]), B::from_row(b[lane])));
         warp.write(d, values);
     })
@@ -50,11 +48,9 @@ pub(super) fn ternary_to<A: Value, B: Value, C: Value, D: Value>(
     f: impl Fn(A, B, C) -> D + Copy + Send + Sync + 'static,
 ) -> Action {
     action(move |warp| {
-        let mut scratch = ([A::Row::default(); LANES], [B::Row::default(); LANES]);
-        let mut third = [C::Row::default(); LANES];
-        let a = warp.row(a, &mut scratch.0);
-        let b = warp.row(b, &mut scratch.1);
-        let c = warp.row(c, &mut third);
+        let a = &*warp.row(a);
+        let b = &*warp.row(b);
+        let c = &*warp.row(c);
         let values = lanes(|lane| {
             f(
                 A::from_row(a[lane]),

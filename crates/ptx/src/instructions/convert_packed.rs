@@ -30,7 +30,10 @@ fn one(from: Format, to: Format, modifiers: Modifiers) -> impl Fn(u64) -> u64 + 
         let found = convert(from, to, bits, rounding);
         let sign = to.infinity(true) & !to.infinity(false);
         let magnitude = found & !sign;
-        let is_nan = magnitude > to.infinity(false) || to.is_finite && found == to.nan();
+        let is_nan = match to.is_finite {
+            true => magnitude == to.nan(),
+            false => magnitude > to.infinity(false),
+        };
         if is_nan {
             return to.nan();
         }

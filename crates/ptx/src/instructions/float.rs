@@ -198,11 +198,9 @@ fn multiply_add<T: Native>(form: &Form<'_>, of: Type, mode: Mode) -> Decoded<Act
             form.source(3, of)?,
         ];
         return Ok(action(move |warp| {
-            let mut scratch = [[0u32; LANES]; 3];
-            let [first, second, third] = &mut scratch;
-            let a = warp.row(sources[0], first);
-            let b = warp.row(sources[1], second);
-            let c = warp.row(sources[2], third);
+            let a = &*warp.row(sources[0]);
+            let b = &*warp.row(sources[1]);
+            let c = &*warp.row(sources[2]);
             let values = fused_multiply_add(a, b, c);
             warp.write(d, values);
         }));

@@ -241,8 +241,8 @@ fn float_comparing<T: Value>(
 #[inline(always)]
 fn bits_of<T: Value>(warp: &Warp<'_, '_>, a: Source, b: Source, f: impl Fn(T, T) -> bool) -> u32 {
     let mut scratch = ([T::Row::default(); LANES], [T::Row::default(); LANES]);
-    let a = warp.row(a, &mut scratch.0);
-    let b = warp.row(b, &mut scratch.1);
+    let a = &*warp.row(a);
+    let b = &*warp.row(b);
     let mut bits = 0;
     for lane in 0..LANES {
         bits |= u32::from(f(T::from_row(a[lane]), T::from_row(b[lane]))) << lane;

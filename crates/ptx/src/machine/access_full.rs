@@ -85,8 +85,7 @@ impl<'g> Warp<'_, 'g> {
     /// The offsets in the block's own shared memory. `None` if one may be out of bounds or not aligned.
     #[inline(always)]
     fn shared_offsets<W: Word>(&self, base: Source, offset: u32) -> Option<Lanes<u32>> {
-        let mut scratch = [0; LANES];
-        let base = self.row::<u32>(base, &mut scratch);
+        let base = &*self.row::<u32>(base);
         let mut offsets = [0u32; LANES];
         let mut all = 0;
         for lane in 0..LANES {

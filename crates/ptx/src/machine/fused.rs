@@ -1,6 +1,6 @@
 //! Fused multiply-add of all lanes.
 
-use super::lanes::{LANES, Lanes, lanes};
+use super::lanes::{LANES, Lanes};
 
 /// `a * b + c` of singles, rounded once. NaN becomes the canonical one.
 #[inline(always)]
@@ -22,13 +22,16 @@ fn with_fma(a: &Lanes<u32>, b: &Lanes<u32>, c: &Lanes<u32>) -> Lanes<f32> {
 
 #[inline(always)]
 fn each(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> Lanes<f32> {
-    lanes(|lane| {
-        let [a, b, c] = [a, b, c].map(|own| f32::from_bits(own[lane]));
-        let value = a.mul_add(b, c);
-        if value.is_nan() {
+    // No closure: one would be compiled without the features of the processor.
+    let mut values = [0.0; LANES];
+    for lane in 0..LANES {
+        let (a, b) = (f32::from_bits(a[lane]), f32::from_bits(b[lane]));
+        let value = a.mul_add(b, f32::from_bits(c[lane]));
+        values[lane] = if value.is_nan() {
             f32::from_bits(0x7FFF_FFFF)
         } else {
             value
-        }
-    })
+        };
+    }
+    values
 }

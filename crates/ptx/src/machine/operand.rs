@@ -33,31 +33,40 @@ pub(crate) enum Predicate {
     Constant(bool),
 }
 
-impl Warp<'_, '_> {
-    /// The lanes of an operand as they are stored; in `scratch`, if it is not a register of that size.
+/// The lanes of an operand: those of a register, or of what is none.
+#[derive(Debug)]
+pub(crate) enum RowOf<'r, R> {
+    Register(&'r Lanes<R>),
+    Value(Lanes<R>),
+}
+
+impl<R> std::ops::Deref for RowOf<'_, R> {
+    type Target = Lanes<R>;
+
     #[inline(always)]
-    pub(crate) fn row<'r, R: Row>(
-        &'r self,
-        source: Source,
-        scratch: &'r mut Lanes<R>,
-    ) -> &'r Lanes<R> {
+    fn deref(&self) -> &Lanes<R> {
+        match self {
+            Self::Register(row) => row,
+            Self::Value(row) => row,
+        }
+    }
+}
+
+impl Warp<'_, '_> {
+    /// The lanes of an operand as they are stored.
+    #[inline(always)]
+    pub(crate) fn row<R: Row>(&self, source: Source) -> RowOf<'_, R> {
         match source {
-            Source::Word(slot) if !R::IS_LONG => R::get(self.registers, slot),
-            Source::Long(slot) if R::IS_LONG => R::get(self.registers, slot),
-            Source::Constant(bits) => {
-                *scratch = [R::from_long(bits); LANES];
-                scratch
-            }
-            _ => {
-                self.convert(source, scratch);
-                scratch
-            }
+            Source::Word(slot) if !R::IS_LONG => RowOf::Register(R::get(self.registers, slot)),
+            Source::Long(slot) if R::IS_LONG => RowOf::Register(R::get(self.registers, slot)),
+            Source::Constant(bits) => RowOf::Value([R::from_long(bits); LANES]),
+            _ => RowOf::Value(self.convert(source)),
         }
     }
 
     #[inline(never)]
-    fn convert<R: Row>(&self, source: Source, to: &mut Lanes<R>) {
-        *to = match source {
+    fn convert<R: Row>(&self, source: Source) -> Lanes<R> {
+        match source {
             Source::Word(slot) => self
                 .registers
                 .words(slot)
@@ -66,14 +75,13 @@ impl Warp<'_, '_> {
             Source::Constant(bits) => [R::from_long(bits); LANES],
             Source::Symbol(symbol, addend) => [R::from_long(self.symbol(symbol, addend)); LANES],
             Source::Special(special) => self.special(special).map(R::from_long),
-        };
+        }
     }
 
     /// The values of an operand.
     #[inline(always)]
     pub(crate) fn read<T: Value>(&self, source: Source) -> Lanes<T> {
-        let mut scratch = [T::Row::default(); LANES];
-        let row = self.row(source, &mut scratch);
+        let row = self.row(source);
         lanes(|lane| T::from_row(row[lane]))
     }
 
