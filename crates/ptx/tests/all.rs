@@ -4,9 +4,13 @@ cuguard_testing::run_modules_apart!();
 
 mod bits;
 mod common;
+mod control;
 mod conversions;
 mod floats;
 mod halves;
 mod integers;
 mod kernels;
+mod loading;
+mod memory;
 mod predicates;
+mod warps;

@@ -315,12 +315,13 @@ impl WarpState {
         // Behind this instruction another group may be joined.
         let meets = self.next_above(at);
         self.storage.registers.set_base(group.base);
-        let mut steps = 0;
-        let result = {
+        let (clock, counted, result) = {
             let mut view = self.storage.view(with);
+            // The clock counts the steps.
+            let mut counted = view.clock;
             loop {
                 let step = &code.steps[pc as usize];
-                steps += 1;
+                view.clock += 1;
                 let active = match step.guard {
                     None => mask,
                     Some(guard) => {
@@ -333,23 +334,23 @@ impl WarpState {
                         if active != 0 {
                             view.mask = active;
                             if let Err(stop) = execute(&mut view) {
-                                break Err(stop);
+                                break (view.clock, counted, Err(stop));
                             }
                         }
                         pc += 1;
                         if pc >= meets {
-                            break Ok(None);
+                            break (view.clock, counted, Ok(None));
                         }
                     }
                     Action::Branch(target) if active == mask => {
                         let is_backward = *target <= pc;
                         pc = *target;
                         if is_backward {
-                            view.clock += steps;
+                            let steps = view.clock - counted;
+                            counted = view.clock;
                             *left = left.saturating_sub(steps);
                             self.lane_steps += steps * u64::from(mask.count_ones());
                             self.steps += steps;
-                            steps = 0;
                             let waits = std::mem::take(&mut view.is_waiting);
                             if waits {
                                 is_waiting = true;
@@ -360,22 +361,24 @@ impl WarpState {
                                 self.patience = self.patience.saturating_sub(cost);
                             }
                             if *left == 0 {
-                                break Ok(None);
+                                break (view.clock, counted, Ok(None));
                             }
                         }
                         if !is_alone {
-                            break Ok(None);
+                            break (view.clock, counted, Ok(None));
                         }
                     }
                     Action::Branch(_) if active == 0 => pc += 1,
-                    action => break Ok(Some((action, active))),
+                    action => break (view.clock, counted, Ok(Some((action, active)))),
                 }
             }
         };
+        let steps = clock - counted;
         self.steps += steps;
         self.lane_steps += steps * u64::from(mask.count_ones());
         *left = left.saturating_sub(steps);
         self.groups[at].pc = pc;
+        with.clock = clock;
         let fail = |stop| Failure {
             stop,
             pc,

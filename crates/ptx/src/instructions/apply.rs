@@ -2,7 +2,7 @@
 
 use super::action::{Action, Execute};
 use super::form::{Decoded, Form};
-use crate::machine::{Destination, LANES, Source, Value, Warp, lanes};
+use crate::machine::{Destination, Source, Value, Warp, lanes};
 use crate::types::Type;
 
 /// An action that cannot fail.

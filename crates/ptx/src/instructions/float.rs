@@ -13,7 +13,6 @@ pub(super) trait Native: Float + Value {
     fn sum(self, other: Self) -> Self;
     fn product(self, other: Self) -> Self;
     fn quotient(self, other: Self) -> Self;
-    fn root(self) -> Self;
     /// NaN becomes the canonical one for singles; doubles keep theirs.
     fn tidy(self) -> Self;
     fn negated(self) -> Self;
@@ -37,10 +36,6 @@ macro_rules! native {
             #[inline(always)]
             fn quotient(self, other: Self) -> Self {
                 self / other
-            }
-            #[inline(always)]
-            fn root(self) -> Self {
-                self.sqrt()
             }
             #[inline(always)]
             fn tidy(self) -> Self {

@@ -255,20 +255,6 @@ impl<'p> Form<'p> {
         }
     }
 
-    /// Whether the operand is a predicate register.
-    pub(super) fn is_predicate(&self, index: usize) -> bool {
-        matches!(
-            self.instruction.operands.get(index),
-            Some(
-                Operand::Not(_)
-                    | Operand::Register(Register {
-                        bank: Bank::Predicate,
-                        ..
-                    })
-            )
-        )
-    }
-
     /// `d|p`: both; `d` alone: without the second.
     pub(super) fn pair(&self, index: usize) -> Decoded<(&'p Operand, Option<&'p Operand>)> {
         Ok(match self.operand(index)? {

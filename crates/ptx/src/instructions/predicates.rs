@@ -240,7 +240,6 @@ fn float_comparing<T: Value>(
 /// A bit for each lane where the comparison holds.
 #[inline(always)]
 fn bits_of<T: Value>(warp: &Warp<'_, '_>, a: Source, b: Source, f: impl Fn(T, T) -> bool) -> u32 {
-    let mut scratch = ([T::Row::default(); LANES], [T::Row::default(); LANES]);
     let a = &*warp.row(a);
     let b = &*warp.row(b);
     let mut bits = 0;

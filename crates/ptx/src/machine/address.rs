@@ -22,14 +22,6 @@ pub(crate) struct Address {
     pub(crate) hint: u8,
 }
 
-impl Address {
-    /// The same with `bytes` more.
-    pub(crate) fn plus(self, bytes: usize) -> Self {
-        let offset = self.offset.wrapping_add(bytes as i64);
-        Self { offset, ..self }
-    }
-}
-
 /// A space that a generic address is in, and the address there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {

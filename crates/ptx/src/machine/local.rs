@@ -25,11 +25,6 @@ impl Local {
         true
     }
 
-    /// The bytes of each lane.
-    pub(crate) fn len(&self) -> u64 {
-        4 * self.rows.len() as u64
-    }
-
     /// `size` bytes of a lane, at most 8, aligned to their size; `None` out of bounds.
     pub(crate) fn load(&self, lane: usize, address: u64, size: u32) -> Option<u64> {
         let row = usize::try_from(address / 4).ok()?;

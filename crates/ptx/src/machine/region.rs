@@ -72,11 +72,6 @@ impl Region<'_> {
         (offset < self.len && size <= self.len - offset).then_some(offset)
     }
 
-    /// The number of bytes behind an address in the region.
-    pub(crate) fn remaining(&self, address: u64) -> u64 {
-        self.len.saturating_sub(address.wrapping_sub(self.start))
-    }
-
     /// The host's address of a value.
     #[inline(always)]
     fn at<W: Word>(&self, address: u64) -> Option<NonNull<u8>> {
@@ -146,7 +141,6 @@ pub(crate) trait Word: Copy + Send + Sync + 'static {
     const SIZE: usize;
     /// From bytes, of which there are `SIZE`.
     fn read(bytes: &[u8]) -> Self;
-    fn write(self, bytes: &mut [u8]);
     fn from_bits(bits: u64) -> Self;
     fn to_bits(self) -> u64;
     /// # Safety
@@ -170,10 +164,6 @@ macro_rules! words {
             #[inline(always)]
             fn read(bytes: &[u8]) -> Self {
                 bytes.try_into().map_or(0, Self::from_le_bytes)
-            }
-            #[inline(always)]
-            fn write(self, bytes: &mut [u8]) {
-                bytes.copy_from_slice(&self.to_le_bytes());
             }
             #[inline(always)]
             fn from_bits(bits: u64) -> Self {

@@ -196,45 +196,6 @@ pub(crate) fn from_integer(to: Format, value: i128, rounding: Rounding) -> u64 {
     to.round(value < 0, value.unsigned_abs(), 0, rounding)
 }
 
-/// Rounds to an integer; NaN is zero, what does not fit 100 bits is the least or greatest.
-pub(crate) fn to_integer(from: Format, bits: u64, rounding: Rounding) -> i128 {
-    let (is_negative, parts) = from.unpack(bits);
-    let limit = if is_negative { i128::MIN } else { i128::MAX };
-    match parts {
-        Parts::Nan | Parts::Zero => 0,
-        Parts::Infinity => limit,
-        Parts::Finite { mantissa, exponent } if exponent >= 0 => {
-            if exponent > 40 {
-                return limit;
-            }
-            let magnitude = i128::from(mantissa) << exponent;
-            if is_negative { -magnitude } else { magnitude }
-        }
-        Parts::Finite { mantissa, exponent } => {
-            let by = -exponent;
-            let (mut kept, half, rest) = if by > 64 {
-                (0, false, true)
-            } else {
-                let wide = u128::from(mantissa);
-                let half = wide >> (by - 1) & 1 != 0;
-                (wide >> by, half, wide & ((1 << (by - 1)) - 1) != 0)
-            };
-            kept += u128::from(match rounding {
-                Rounding::Nearest => half && (rest || kept & 1 != 0),
-                Rounding::Away => half,
-                Rounding::Zero => false,
-                Rounding::Down => is_negative && (half || rest),
-                Rounding::Up => !is_negative && (half || rest),
-            });
-            if is_negative {
-                -(kept as i128)
-            } else {
-                kept as i128
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::format::{F32, F64};
@@ -299,15 +260,6 @@ mod tests {
                 value as i64 as f32,
                 "from integer",
             );
-            let small = F32.round(
-                false,
-                u128::from(x),
-                -64 + (y % 128) as i32,
-                Rounding::Nearest,
-            );
-            let value = f32::from_bits(small as u32);
-            let toward = to_integer(F32, small, Rounding::Zero);
-            assert_eq!(toward.clamp(0, u64::MAX.into()) as u64, value as u64);
         }
     }
 

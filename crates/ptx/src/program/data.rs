@@ -70,7 +70,7 @@ impl<F: Fn(&str) -> Option<Symbol>> Writer<'_, '_, F> {
     ) -> Result<(), LoadError> {
         match value {
             Initializer::List(values) => self.write_list(values, dimensions),
-            Initializer::Text(_) => Err(self.error("texts are not supported")),
+            Initializer::Text => Err(self.error("texts are not supported")),
             Initializer::Value(Operand::Name(name)) => self.write_address(name, 0, None),
             Initializer::Value(Operand::Offset(name, addend)) => {
                 self.write_address(name, *addend, None)

@@ -51,7 +51,6 @@ pub(crate) struct Relocation {
 /// A variable in shared memory.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) name: String,
     pub(crate) size: u32,
     pub(crate) align: u32,
     /// Whether its size is that of the launch.
@@ -64,7 +63,6 @@ pub(crate) struct Function {
     pub(crate) line: u32,
     pub(crate) name: String,
     pub(crate) is_entry: bool,
-    pub(crate) linkage: Linkage,
     pub(crate) params: Vec<Parameter>,
     pub(crate) returns: Vec<Parameter>,
     pub(crate) tuning: Tuning,
@@ -75,18 +73,10 @@ pub(crate) struct Function {
     /// Bytes of local variables and parameters per thread.
     pub(crate) frame: u32,
     pub(crate) branch_targets: Vec<Vec<u32>>,
-    pub(crate) prototypes: Vec<Prototype>,
     /// Shared variables that it names.
     pub(crate) uses_shared: BTreeSet<usize>,
     /// Functions that it names.
     pub(crate) uses_functions: BTreeSet<usize>,
-}
-
-/// The types of a function that is called through a pointer.
-#[derive(Clone, Debug)]
-pub(crate) struct Prototype {
-    pub(crate) returns: usize,
-    pub(crate) params: usize,
 }
 
 /// Directives of a function.
@@ -105,10 +95,7 @@ pub(crate) struct Tuning {
 /// A parameter or a return value.
 #[derive(Clone, Debug)]
 pub(crate) struct Parameter {
-    pub(crate) name: String,
-    pub(crate) element: Type,
     pub(crate) size: u32,
-    pub(crate) align: u32,
     pub(crate) place: Place,
 }
 
@@ -191,6 +178,6 @@ pub(crate) enum Operand {
     Label(u32),
     /// An index in [`Function::branch_targets`].
     Targets(usize),
-    /// An index in [`Function::prototypes`].
-    Prototype(usize),
+    /// The types of a function that is called through a pointer.
+    Prototype,
 }

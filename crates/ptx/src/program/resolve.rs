@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use super::data::{align_of, data, size_of};
 use super::model::{
-    Bank, Function, Guard, Instruction, Operand, Parameter, Place, Program, Prototype, Shared,
-    Symbol, Tuning, Variable,
+    Bank, Function, Guard, Instruction, Operand, Parameter, Place, Program, Shared, Symbol, Tuning,
+    Variable,
 };
 use super::scope::{Local, Scopes};
 use super::special::Special;
@@ -42,6 +42,13 @@ pub(crate) fn resolve(module: &syntax::Module<'_>) -> Result<Program, LoadError>
             Item::Alias(..) => {}
         }
     }
+    let mut variables = resolver.program.variables.iter();
+    if let Some(own) = variables.find(|own| own.linkage == Linkage::Extern) {
+        return Err(LoadError::new(
+            own.line,
+            format!("'{}' is not defined", own.name),
+        ));
+    }
     Ok(resolver.program)
 }
 
@@ -68,7 +75,6 @@ fn shared_of(declaration: &Declaration<'_>, is_extern: bool) -> Result<Shared, L
     let size = size_of(declaration, 0)?;
     let is_open = declaration.dimensions.first() == Some(&None);
     Ok(Shared {
-        name: declaration.name.to_owned(),
         size: u32::try_from(size).map_err(|_| {
             let message = format!("the variable '{}' is too large", declaration.name);
             LoadError::new(declaration.line, message)
@@ -161,7 +167,6 @@ impl<'a> Resolver<'a> {
             line: own.line,
             name: own.name.to_owned(),
             is_entry: own.is_entry,
-            linkage: own.linkage,
             params: Vec::new(),
             returns: Vec::new(),
             tuning: tuning(&own.tuning),
@@ -169,7 +174,6 @@ impl<'a> Resolver<'a> {
             registers: [0; 3],
             frame: 0,
             branch_targets: Vec::new(),
-            prototypes: Vec::new(),
             uses_shared: BTreeSet::new(),
             uses_functions: BTreeSet::new(),
         };
@@ -286,10 +290,7 @@ impl<'a> Body<'_, 'a> {
                 return Err(duplicate(own.line, own.name));
             }
             found.push(Parameter {
-                name: own.name.to_owned(),
-                element: own.element,
                 size: size as u32,
-                align,
                 place,
             });
         }
@@ -313,13 +314,8 @@ impl<'a> Body<'_, 'a> {
                         return Err(duplicate(*line, name));
                     }
                 }
-                Statement::Prototype(line, name, own) => {
-                    let index = self.function.prototypes.len();
-                    self.function.prototypes.push(Prototype {
-                        returns: own.returns.len(),
-                        params: own.params.len(),
-                    });
-                    if !self.scopes.declare(name, Local::Prototype(index)) {
+                Statement::Prototype(line, name) => {
+                    if !self.scopes.declare(name, Local::Prototype) {
                         return Err(duplicate(*line, name));
                     }
                 }

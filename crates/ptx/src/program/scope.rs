@@ -14,7 +14,7 @@ pub(super) enum Local {
     Symbol(Symbol),
     Label(u32),
     Targets(usize),
-    Prototype(usize),
+    Prototype,
 }
 
 /// Registers declared as `%r<10>`. They get slots when they are first used.
@@ -167,7 +167,7 @@ impl Local {
             }
             Self::Label(at) => Operand::Label(at),
             Self::Targets(index) => Operand::Targets(index),
-            Self::Prototype(index) => Operand::Prototype(index),
+            Self::Prototype => Operand::Prototype,
         })
     }
 }

@@ -92,26 +92,4 @@ impl Special {
             }
         })
     }
-
-    /// Whether its value has 64 bits.
-    pub(crate) fn is_long(self) -> bool {
-        matches!(
-            self,
-            Self::Clock64 | Self::Globaltimer | Self::Gridid | Self::CurrentGraphExec
-        )
-    }
-
-    /// Whether all lanes of a warp read the same value.
-    pub(crate) fn is_uniform(self) -> bool {
-        !matches!(
-            self,
-            Self::Tid(_)
-                | Self::Laneid
-                | Self::LanemaskEq
-                | Self::LanemaskLe
-                | Self::LanemaskLt
-                | Self::LanemaskGe
-                | Self::LanemaskGt
-        )
-    }
 }

@@ -180,9 +180,9 @@ fn initializer<'a>(cursor: &mut Cursor<'a>) -> Result<Initializer<'a>, LoadError
             cursor.next();
             cursor.list('}', initializer).map(Initializer::List)
         }
-        (Some(Token::Text(text)), _) => {
+        (Some(Token::Text(_)), _) => {
             cursor.next();
-            Ok(Initializer::Text(text))
+            Ok(Initializer::Text)
         }
         (Some(Token::Word("generic")), Some(Token::Sign('('))) => {
             cursor.next();

@@ -58,7 +58,7 @@ fn item<'a>(cursor: &mut Cursor<'a>, module: &mut Module<'a>) -> Result<(), Load
             ".common" => linkage = Linkage::Common,
             ".entry" | ".func" => {
                 cursor.next();
-                let found = function(cursor, line, linkage, name == ".entry")?;
+                let found = function(cursor, line, name == ".entry")?;
                 module.items.push(Item::Function(found));
                 return Ok(());
             }
@@ -126,7 +126,6 @@ fn section(cursor: &mut Cursor<'_>) -> Result<(), LoadError> {
 fn function<'a>(
     cursor: &mut Cursor<'a>,
     line: u32,
-    linkage: Linkage,
     is_entry: bool,
 ) -> Result<Function<'a>, LoadError> {
     // Attributes say how the compiler saw the function, which is of no concern here.
@@ -144,7 +143,6 @@ fn function<'a>(
     };
     Ok(Function {
         line,
-        linkage,
         is_entry,
         name,
         signature,
@@ -276,12 +274,12 @@ fn labelled<'a>(
         return Ok(Statement::Targets(line, name, names));
     }
     if cursor.take_directive(".callprototype") {
-        let (_, found) = signature(cursor)?;
+        signature(cursor)?;
         while let Some(Token::Directive(_)) = cursor.peek() {
             cursor.next();
         }
         cursor.skip_statement();
-        return Ok(Statement::Prototype(line, name, found));
+        return Ok(Statement::Prototype(line, name));
     }
     Ok(Statement::Label(line, name))
 }

@@ -63,14 +63,14 @@ pub(crate) enum Initializer<'a> {
     Generic(&'a str, i64),
     /// `0xFF(name)`: one byte of an address.
     Byte(u64, &'a str, i64),
-    Text(&'a str),
+    /// A text in quotes.
+    Text,
 }
 
 /// A kernel or a function.
 #[derive(Debug)]
 pub(crate) struct Function<'a> {
     pub(crate) line: u32,
-    pub(crate) linkage: Linkage,
     pub(crate) is_entry: bool,
     pub(crate) name: &'a str,
     pub(crate) signature: Signature<'a>,
@@ -99,7 +99,7 @@ pub(crate) enum Statement<'a> {
     /// `name: .branchtargets a, b;` and `.calltargets`
     Targets(u32, &'a str, Vec<&'a str>),
     /// `name: .callprototype …;`
-    Prototype(u32, &'a str, Signature<'a>),
+    Prototype(u32, &'a str),
 }
 
 /// An instruction.
