@@ -224,7 +224,7 @@ impl Module {
             extents.iter().flatten().all(|own| *own > 0),
             "extents are not zero"
         );
-        let fits = (0..3).all(|axis| of.grid[axis] % of.cluster[axis] == 0);
+        let fits = (0..3).all(|axis| of.grid[axis].is_multiple_of(of.cluster[axis]));
         assert!(fits, "a grid consists of whole clusters");
         assert_eq!(
             of.variables.len(),

@@ -6,6 +6,7 @@ mod bits;
 mod common;
 mod control;
 mod conversions;
+mod corpus;
 mod floats;
 mod halves;
 mod integers;

@@ -206,6 +206,12 @@ fn carries() {
             assert_eq!(found32[index], expected as u64, "{add} in words");
         }
     }
+    // The flag of a difference says that nothing was borrowed.
+    let body = ".reg .b64 t; sub.cc.u64 t, a, b; addc.u64 d, 0, 0;";
+    let found = execute(body, "b64", &operands[..2]);
+    for index in 0..a.len() {
+        assert_eq!(found[index], u64::from(a[index] >= b[index]));
+    }
     let body = ".reg .b64 t; mad.lo.cc.u64 t, a, b, c; madc.hi.u64 d, a, b, 0;";
     let found = execute(body, "b64", &operands[..3]);
     for index in 0..a.len() {

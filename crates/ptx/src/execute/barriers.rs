@@ -70,7 +70,7 @@ impl Barriers {
         let Some(own) = self.0.get_mut(number) else {
             return Err(FaultKind::Undefined("there are 16 barriers"));
         };
-        if threads.is_some_and(|threads| threads == 0 || threads as usize % LANES != 0) {
+        if threads.is_some_and(|threads| threads == 0 || !threads.is_multiple_of(LANES as u32)) {
             return Err(FaultKind::Undefined(
                 "the threads of a barrier are no whole warps",
             ));
@@ -142,11 +142,6 @@ impl ClusterBarrier {
     /// Threads arrive.
     pub(super) fn arrive(&mut self, count: u32) {
         self.arrived += count;
-    }
-
-    /// The generation that must end for a thread that has arrived to go on.
-    pub(super) fn awaited(&self) -> u64 {
-        self.generation
     }
 
     /// Passes the barrier if all threads that have not ended have arrived.

@@ -35,6 +35,8 @@ pub(super) struct WarpState {
     pinned: bool,
     /// Counts choices.
     time: u64,
+    /// The generation of the cluster's barrier at which each lane arrived last.
+    cluster_generation: Lanes<u64>,
 }
 
 /// What the lanes of a warp own.
@@ -138,6 +140,7 @@ impl WarpState {
             patience: PATIENCE,
             pinned: false,
             time: 0,
+            cluster_generation: [0; LANES],
         }
     }
 
@@ -251,11 +254,11 @@ impl WarpState {
                     outcome.write(&mut view, reduction.result);
                 }
             }
-            Some(Wait::Cluster { generation }) => {
-                if with.cluster_barrier.generation() != generation {
-                    group.wait = None;
-                    group.pc += 1;
-                }
+            Some(Wait::Cluster { generation })
+                if with.cluster_barrier.generation() != generation =>
+            {
+                group.wait = None;
+                group.pc += 1;
             }
             _ => {}
         }
@@ -456,13 +459,18 @@ impl WarpState {
             Action::Converge { mask, execute } => self.converge(with, at, *mask, execute.as_ref()),
             Action::Barrier(barrier) => self.arrive(with, at, barrier),
             Action::ClusterArrive => {
-                let count = self.groups[at].mask.count_ones();
-                with.cluster_barrier.arrive(count);
+                let mask = self.groups[at].mask;
+                with.cluster_barrier.arrive(mask.count_ones());
+                let generation = with.cluster_barrier.generation();
+                for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
+                    self.cluster_generation[lane] = generation;
+                }
                 self.groups[at].pc += 1;
                 Ok(())
             }
             Action::ClusterWait => {
-                let generation = with.cluster_barrier.awaited();
+                let first = self.groups[at].mask.trailing_zeros() as usize % LANES;
+                let generation = self.cluster_generation[first];
                 self.groups[at].wait = Some(Wait::Cluster { generation });
                 Ok(())
             }

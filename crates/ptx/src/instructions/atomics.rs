@@ -62,6 +62,9 @@ pub(super) fn decode(form: &mut Form<'_>) -> Decoded<Action> {
     form.take_one(&scopes);
     let space = take_space(form);
     let operation = form.take_any()?;
+    // nvcc also writes them here.
+    form.take_one(&orders);
+    form.take_one(&scopes);
     form.take("noftz");
     if form.peek().is_some_and(|next| next.starts_with("L2::")) {
         form.take_any()?;

@@ -79,13 +79,14 @@ fn chain<R: Row>(
                     (part as u64 & mask, value(2, lane))
                 }
             };
-            // A borrow is a carry of one.
-            let carry = u128::from(reads && old >> lane & 1 != 0);
-            let (a, b) = (u128::from(a & mask), u128::from(b & mask));
-            let result = match is_subtraction {
-                true => a.wrapping_sub(b).wrapping_sub(carry),
-                false => a + b + carry,
+            // As the hardware does: a difference is the sum with the complement, whose carry says that nothing is
+            // borrowed. Code that nvcc writes depends on it, where it reads the flag of `sub.cc` with `addc`.
+            let carry = match reads {
+                true => u128::from(old >> lane & 1),
+                false => u128::from(is_subtraction),
             };
+            let b = if is_subtraction { !b } else { b };
+            let result = u128::from(a & mask) + u128::from(b & mask) + carry;
             carries |= u32::from(result >> bits & 1 != 0) << lane;
             R::from_long(result as u64 & mask)
         });

@@ -181,12 +181,12 @@ fn floats<T: Float + Value>(form: &Form<'_>, name: &str, of: Type, rest: Rest) -
     }
     match name {
         "eq" => compare!(|a, b| a == b),
-        "ne" => compare!(|a, b| a < b || a > b),
+        "ne" => compare!(|a, b| a != b && !a.is_nan() && !b.is_nan()),
         "lt" => compare!(|a, b| a < b),
         "le" => compare!(|a, b| a <= b),
         "gt" => compare!(|a, b| a > b),
         "ge" => compare!(|a, b| a >= b),
-        "equ" => compare!(|a, b| !(a < b || a > b)),
+        "equ" => compare!(|a, b| a == b || a.is_nan() || b.is_nan()),
         "neu" => compare!(|a, b| a != b),
         "ltu" => compare!(|a, b| a.partial_cmp(&b).is_none_or(std::cmp::Ordering::is_lt)),
         "leu" => compare!(|a, b| a.partial_cmp(&b).is_none_or(std::cmp::Ordering::is_le)),

@@ -1,13 +1,12 @@
-//! Device memory as bytes of the host: the only unsafe code of this crate.
+//! Device memory as bytes of the host. But for `fused`, the only unsafe code of this crate.
 //!
 //! Threads of a kernel may race, and threads of the host execute them. Every access is therefore an atomic one of the
 //! width that the instruction has, relaxed unless the instruction says otherwise: a race gives one of the values that were
 //! written, as on a GPU, and is defined in Rust. On the hosts that matter a relaxed load is a plain one. Volatile or
 //! plain accesses through raw pointers would be undefined in a race.
 //!
-//! One gap remains: Rust defines no race between atomic accesses of different widths. A kernel in which threads race so is
-//! itself wrong (the memory consistency model of PTX calls it a data race), and the instructions that atomics compile to
-//! are well-behaved even then.
+//! One gap remains: Rust defines no race between atomic accesses of different widths. A kernel whose threads race so is wrong
+//! itself (PTX calls it a data race), and the instructions that relaxed atomics compile to are well-behaved even then.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -76,7 +75,7 @@ impl Region<'_> {
     #[inline(always)]
     fn at<W: Word>(&self, address: u64) -> Option<NonNull<u8>> {
         let offset = self.offset(address, W::SIZE as u64)?;
-        if address % W::SIZE as u64 != 0 {
+        if !address.is_multiple_of(W::SIZE as u64) {
             return None;
         }
         // SAFETY: the offset is within the region.

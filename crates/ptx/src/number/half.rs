@@ -87,7 +87,7 @@ impl Bf16 {
             return Self(0x7FFF);
         }
         let odd = bits >> 16 & 1;
-        Self((bits + 0x7FFF + odd >> 16) as u16)
+        Self(((bits + 0x7FFF + odd) >> 16) as u16)
     }
 
     pub(crate) fn from_f64(value: f64) -> Self {

@@ -146,7 +146,7 @@ pub(crate) fn divide(of: Format, a: u64, b: u64, rounding: Rounding) -> u64 {
             let (by_a, by_b) = (a.leading_zeros(), b.leading_zeros());
             let dividend = u128::from(a << by_a) << 63;
             let divisor = u128::from(b << by_b);
-            let quotient = dividend / divisor << 1 | u128::from(dividend % divisor != 0);
+            let quotient = ((dividend / divisor) << 1) | u128::from(dividend % divisor != 0);
             let exponent = (i - by_a as i32) - (j - by_b as i32) - 64;
             of.round(sign, quotient, exponent, rounding)
         }

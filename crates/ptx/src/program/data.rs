@@ -8,6 +8,9 @@ use crate::types::Type;
 /// The largest variable: more than any device has memory.
 const MAX_BYTES: u64 = 1 << 46;
 
+/// The longest initial value with dimensions that are filled up: a short text must not need much memory.
+const MAX_INITIAL: u64 = 1 << 28;
+
 /// The alignment of a declaration.
 pub(super) fn align_of(declaration: &Declaration<'_>) -> u32 {
     let natural = declaration.element.bytes() * declaration.vector;
@@ -17,10 +20,8 @@ pub(super) fn align_of(declaration: &Declaration<'_>) -> u32 {
 /// The bytes of a declaration whose dimensions are known. Open dimensions count as `open`.
 pub(super) fn size_of(declaration: &Declaration<'_>, open: u64) -> Result<u64, LoadError> {
     let element = u64::from(declaration.element.bytes() * declaration.vector);
-    let dimensions = declaration.dimensions.iter();
-    let product = dimensions.fold(Some(element), |size, len| {
-        size.and_then(|size| size.checked_mul(len.unwrap_or(open)))
-    });
+    let mut dimensions = declaration.dimensions.iter();
+    let product = dimensions.try_fold(element, |size, len| size.checked_mul(len.unwrap_or(open)));
     product.filter(|bytes| *bytes <= MAX_BYTES).ok_or_else(|| {
         let message = format!("the variable '{}' is too large", declaration.name);
         LoadError::new(declaration.line, message)
@@ -87,17 +88,21 @@ impl<F: Fn(&str) -> Option<Symbol>> Writer<'_, '_, F> {
         dimensions: &[Option<u64>],
     ) -> Result<(), LoadError> {
         let inner = dimensions.get(1..).unwrap_or(&[]);
-        let inner_bytes = inner.iter().fold(Some(1u64), |size, len| {
-            size.and_then(|size| size.checked_mul(len.unwrap_or(1)))
-        });
+        let mut lens = inner.iter();
+        let inner_len = lens.try_fold(1u64, |size, len| size.checked_mul(len.unwrap_or(1)));
         let element = self.declaration.element.bytes() as usize;
         for value in values {
             let start = self.data.bytes.len();
             self.write(value, inner)?;
             // An inner list may be shorter than its dimension.
-            if let (Initializer::List(_), Some(len)) = (value, inner_bytes) {
+            if let Initializer::List(_) = value {
+                let len = inner_len.filter(|len| *len <= MAX_INITIAL);
+                let len = len.ok_or_else(|| self.error("too long"))?;
                 let end = start + len as usize * element;
-                if len < 1 << 32 && self.data.bytes.len() < end {
+                if end as u64 > MAX_INITIAL {
+                    return Err(self.error("too long"));
+                }
+                if self.data.bytes.len() < end {
                     self.data.bytes.resize(end, 0);
                 }
             }
