@@ -8,6 +8,7 @@ use common::{Argument, Device, launch};
 use cuguard_ptx::{Launch, Module};
 
 #[path = "../tests/common/mod.rs"]
+#[allow(dead_code, reason = "tests use more of it")]
 mod common;
 
 fn main() {
@@ -27,7 +28,10 @@ fn main() {
     }
 }
 
-const BENCHES: [(&str, fn(&str)); 4] = [
+/// Measures a kernel, whose name is given.
+type Bench = fn(&str);
+
+const BENCHES: [(&str, Bench); 4] = [
     ("saxpy", saxpy),
     ("product", product),
     ("reduction", reduction),

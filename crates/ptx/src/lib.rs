@@ -75,6 +75,7 @@
 //!     dynamic_shared: 0,
 //!     arguments: &0x1000u64.to_le_bytes(),
 //!     variables: &[],
+//!     workspace: 0,
 //!     order: Order::Sequential,
 //!     workers: 1,
 //!     max_steps: u64::MAX,

@@ -80,9 +80,12 @@ pub struct Launch<'a> {
     pub arguments: &'a [u8],
     /// The addresses of the module's variables, in the order of [`Module::variables`].
     pub variables: &'a [u64],
+    /// For a cooperative launch, the address of 16 bytes of device memory that are zero: the barrier of the grid, as
+    /// `cooperative_groups` expects it. Else 0.
+    pub workspace: u64,
     /// The order of blocks and warps.
     pub order: Order,
-    /// Threads of the host that execute it; 0 for all processors.
+    /// Threads of the host that execute it; 0 for all processors. See [`Order::Sequential`] for when it is one.
     pub workers: usize,
     /// Instructions that a warp may execute before the launch fails.
     pub max_steps: u64,
@@ -161,18 +164,26 @@ impl Module {
         })
     }
 
-    /// The offsets of the shared variables that a kernel and what it calls use, and the bytes of those that are not
-    /// dynamic.
-    fn shared_layout(&self, kernel: usize) -> (Vec<Option<u32>>, u32) {
-        let program = &self.program;
+    /// The functions that a kernel may call, and itself.
+    fn reachable(&self, kernel: usize) -> BTreeSet<usize> {
         let mut functions = BTreeSet::new();
         let mut open = vec![kernel];
         while let Some(index) = open.pop() {
             if functions.insert(index) {
-                open.extend(&program.functions[index].uses_functions);
-                open.extend(&program.in_variables);
+                let own = &self.program.functions[index];
+                open.extend(&own.uses_functions);
+                if own.calls_pointers {
+                    open.extend(&self.program.in_variables);
+                }
             }
         }
+        functions
+    }
+
+    /// The offsets of the shared variables that a kernel and what it calls use, and the bytes of those that are not
+    /// dynamic.
+    fn shared_layout(&self, kernel: usize) -> (Vec<Option<u32>>, u32) {
+        let (program, functions) = (&self.program, self.reachable(kernel));
         let used: BTreeSet<usize> = functions
             .iter()
             .flat_map(|own| &program.functions[*own].uses_shared)
@@ -246,15 +257,20 @@ impl Module {
             static_shared,
             dynamic_shared: of.dynamic_shared,
             grid_id: 1,
+            workspace: of.workspace,
         };
+        let communicates = self
+            .reachable(kernel)
+            .into_iter()
+            .any(|own| self.code.communicates(own));
         let available = || std::thread::available_parallelism().map_or(1, |own| own.get());
         let shape = Shape {
             kernel,
             order: of.order,
-            workers: if of.workers == 0 {
-                available()
-            } else {
-                of.workers
+            workers: match of.workers {
+                _ if communicates && of.order == Order::Sequential => 1,
+                0 => available(),
+                workers => workers,
             },
             limit: of.max_steps,
         };

@@ -13,5 +13,6 @@ mod integers;
 mod kernels;
 mod loading;
 mod memory;
+mod mutations;
 mod predicates;
 mod warps;

@@ -222,3 +222,18 @@ fn assertions() {
         FaultKind::Assertion("a.cu:12: k: assertion `x>0` failed".to_owned())
     );
 }
+
+/// Blocks that see what others did execute in turn, however many threads there are; others need not.
+#[test]
+fn results_are_the_same_each_time() {
+    let body = "atom.global.add.u32 %r0, [count], 1; atom.global.add.u32 %r3, [other], 1;";
+    let module = Module::new(&text(".global .u32 count; .global .u32 other;", body)).unwrap();
+    let device = Device::new();
+    let to = device.upload(&[0u32; 4000]);
+    let launch = Launch {
+        workers: 4,
+        ..launch("k", 40, 100)
+    };
+    device.run(&module, &launch, &[U64(to)]).unwrap();
+    check(&device.read(to, 4000), |thread| thread);
+}

@@ -569,7 +569,8 @@ fn aggregated_atomics() {
     let mut expected: Vec<i32> = values.iter().copied().filter(|own| own % 3 == 0).collect();
     assert_eq!(device.read::<i32>(count, 1), [expected.len() as i32]);
     let mut found = device.read::<i32>(to, expected.len());
-    (found.sort_unstable(), expected.sort_unstable());
+    found.sort_unstable();
+    expected.sort_unstable();
     assert_eq!(found, expected);
 }
 
@@ -728,7 +729,10 @@ fn barriers_of_the_grid() {
     let values: Vec<i32> = (0..192).collect();
     let at = device.upload(&values);
     let module = Module::new(GROUPS).unwrap();
-    let launched = launch("grid_barrier", 3, 64);
+    let launched = Launch {
+        workspace: device.upload(&[0u32; 4]),
+        ..launch("grid_barrier", 3, 64)
+    };
     device
         .run(&module, &launched, &[U64(at), U32(192), U32(5)])
         .unwrap_or_else(|error| panic!("{error}"));

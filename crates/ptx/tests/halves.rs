@@ -78,7 +78,7 @@ fn arithmetic() {
         let a: Vec<u64> = samples(16, 3000)
             .iter()
             .enumerate()
-            .map(|(index, own)| (own ^ index as u64 * 977) & 0xFFFF)
+            .map(|(index, own)| (own ^ (index as u64 * 977)) & 0xFFFF)
             .collect();
         let (b, c) = (shuffled(&a, 3), shuffled(&a, 11));
         let operands = [("b16", &a[..]), ("b16", &b[..]), ("b16", &c[..])];

@@ -70,7 +70,7 @@ fn sums_and_products() {
 /// The product of two numbers of 64 bits has 128, which need not fit with a sign.
 fn high(a: i128, b: i128, width: u32) -> i128 {
     if width < 64 {
-        return a * b >> width;
+        return (a * b) >> width;
     }
     let is_negative = (a < 0) != (b < 0);
     let magnitude = a.unsigned_abs() * b.unsigned_abs();
@@ -129,7 +129,7 @@ fn saturation() {
         let [x, y] = [a[index], b[index]].map(|own| own as u32 as i32);
         assert_eq!(sums[index], u64::from(x.saturating_add(y) as u32));
         assert_eq!(differences[index], u64::from(x.saturating_sub(y) as u32));
-        let high = (i64::from(x) * i64::from(y) >> 32) as i32;
+        let high = ((i64::from(x) * i64::from(y)) >> 32) as i32;
         assert_eq!(products[index], u64::from(high.saturating_add(x) as u32));
     }
 }

@@ -194,7 +194,8 @@ fn special_registers() {
 
 #[test]
 fn atomic_operations() {
-    let cases: [(&str, u32, fn(u32, u32) -> u32); 9] = [
+    type Operation = fn(u32, u32) -> u32;
+    let cases: [(&str, u32, Operation); 9] = [
         ("add.u32", 5, |old, b| old.wrapping_add(b)),
         ("min.u32", 900, |old, b| old.min(b)),
         ("max.s32", 3, |old, b| (old as i32).max(b as i32) as u32),

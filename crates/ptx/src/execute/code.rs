@@ -1,5 +1,6 @@
 //! The decoded code of a module.
 
+use super::communication::communicates;
 use crate::error::{LoadError, LoadErrors};
 use crate::instructions::{Action, decode, runtime_function};
 use crate::program::{Function, Guard, Parameter, Place, Program};
@@ -28,6 +29,8 @@ pub(super) struct Entry {
     pub(super) params: Vec<(Place, u32)>,
     pub(super) returns: Vec<(Place, u32)>,
     pub(super) is_entry: bool,
+    /// Whether blocks may communicate in it.
+    communicates: bool,
 }
 
 impl Code {
@@ -58,6 +61,7 @@ impl Code {
             params: places(&function.params),
             returns: places(&function.returns),
             is_entry: function.is_entry,
+            communicates: communicates(function),
         };
         if let Some(body) = &function.body {
             entry.start = Some(start);
@@ -95,6 +99,11 @@ impl Code {
     fn push(&mut self, step: Step, line: u32, location: Option<(u32, u32)>) {
         self.steps.push(step);
         self.lines.push((line, location));
+    }
+
+    /// Whether blocks may communicate in a function.
+    pub(crate) fn communicates(&self, function: usize) -> bool {
+        self.functions[function].communicates
     }
 
     /// Where a step is in the text, and in the file that it was compiled from.

@@ -12,8 +12,8 @@ use crate::machine::{FaultKind, Grid, Regions};
 /// The order in which blocks and warps execute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// By their indices. The results of a kernel whose blocks communicate are the same each time: its blocks execute on
-    /// one thread.
+    /// By their indices. Results are the same each time: the blocks of a kernel that may communicate, such as by atomic
+    /// operations whose results it uses, execute in turn on one thread.
     #[default]
     Sequential,
     /// Shuffled by a seed.

@@ -5,6 +5,7 @@ mod block;
 mod calls;
 mod cluster;
 mod code;
+mod communication;
 mod group;
 mod launch;
 mod warp;

@@ -46,6 +46,8 @@ pub(crate) struct Grid<'a> {
     pub(crate) static_shared: u32,
     pub(crate) dynamic_shared: u32,
     pub(crate) grid_id: u64,
+    /// What `cooperative_groups` finds in `%envreg1` and `%envreg2`: the address of its barrier of the grid.
+    pub(crate) workspace: u64,
 }
 
 /// The identity of a block.

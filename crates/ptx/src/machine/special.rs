@@ -62,6 +62,9 @@ impl Warp<'_, '_> {
             Special::Globaltimer => grid.host.nanoseconds(),
             Special::GlobaltimerLo => grid.host.nanoseconds() & u64::from(u32::MAX),
             Special::GlobaltimerHi => grid.host.nanoseconds() >> 32,
+            // The address of what cooperative groups keep of the grid.
+            Special::Envreg(1) => grid.workspace >> 32,
+            Special::Envreg(2) => grid.workspace & u64::from(u32::MAX),
             Special::DynamicSmemSize => grid.dynamic_shared.into(),
             Special::TotalSmemSize | Special::AggrSmemSize => {
                 (grid.static_shared + grid.dynamic_shared).into()

@@ -75,6 +75,8 @@ pub(crate) struct Function {
     pub(crate) branch_targets: Vec<Vec<u32>>,
     /// Shared variables that it names.
     pub(crate) uses_shared: BTreeSet<usize>,
+    /// Whether it calls functions through pointers.
+    pub(crate) calls_pointers: bool,
     /// Functions that it names.
     pub(crate) uses_functions: BTreeSet<usize>,
 }

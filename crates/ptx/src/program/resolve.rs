@@ -175,6 +175,7 @@ impl<'a> Resolver<'a> {
             frame: 0,
             branch_targets: Vec::new(),
             uses_shared: BTreeSet::new(),
+            calls_pointers: false,
             uses_functions: BTreeSet::new(),
         };
         match self.symbols.get(own.name) {
@@ -428,6 +429,11 @@ impl<'a> Body<'_, 'a> {
         let operands = own.operands.iter();
         let operands = operands.map(|operand| self.operand(own, operand));
         let operands = operands.collect::<Result<Vec<_>, _>>()?;
+        let is_call = own.opcode.split('.').next() == Some("call");
+        self.function.calls_pointers |= is_call
+            && operands
+                .iter()
+                .any(|own| matches!(own, Operand::Register(_)));
         self.code.push(Instruction {
             line: own.line,
             location: self.location,

@@ -36,7 +36,9 @@ pub(crate) enum Special {
     DynamicSmemSize,
     TotalSmemSize,
     AggrSmemSize,
-    /// `%envreg<32>`, `%pm0`–`%pm7` and others that are always zero here.
+    /// `%envreg<32>`
+    Envreg(u8),
+    /// `%pm0` to `%pm7`: always zero here.
     Zero,
     CurrentGraphExec,
 }
@@ -86,9 +88,13 @@ impl Special {
             "%aggr_smem_size" => Self::AggrSmemSize,
             "%current_graph_exec" => Self::CurrentGraphExec,
             _ => {
-                let digits = name.strip_prefix("%envreg").or(name.strip_prefix("%pm"))?;
+                if let Some(digits) = name.strip_prefix("%envreg") {
+                    let number = digits.parse().ok()?;
+                    return (number < 32).then_some(Self::Envreg(number));
+                }
+                let digits = name.strip_prefix("%pm")?;
                 let number: u32 = digits.trim_end_matches("_64").parse().ok()?;
-                return (number < 32).then_some(Self::Zero);
+                return (number < 8).then_some(Self::Zero);
             }
         })
     }

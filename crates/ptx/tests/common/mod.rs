@@ -156,6 +156,7 @@ pub fn launch(kernel: &str, grid: u32, block: u32) -> Launch<'_> {
         dynamic_shared: 0,
         arguments: &[],
         variables: &[],
+        workspace: 0,
         order: cuguard_ptx::Order::Sequential,
         workers: 1,
         max_steps: u64::MAX,
