@@ -12,6 +12,7 @@ mod halves;
 mod integers;
 mod kernels;
 mod loading;
+mod matrices;
 mod memory;
 mod mutations;
 mod predicates;

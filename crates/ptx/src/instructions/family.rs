@@ -3,8 +3,9 @@
 use super::action::Action;
 use super::form::{Decoded, Form};
 use super::{
-    approximate, arithmetic, asynchronous, atomics, bits, carry, control, convert, float, half,
-    hints, load_store, logic, moves, predicates, small_integers, warp_wide,
+    approximate, arithmetic, asynchronous, atomics, bits, carry, control, convert, float,
+    fragments, half, hints, load_store, logic, matrix, moves, predicates, small_integers,
+    warp_wide,
 };
 use crate::error::LoadError;
 use crate::program::{Function, Instruction, Program};
@@ -62,6 +63,10 @@ fn family(form: &mut Form<'_>) -> Decoded<Action> {
         "nanosleep" | "isspacep" | "mapa" | "getctarank" | "createpolicy" | "prefetch"
         | "prefetchu" | "discard" | "applypriority" | "griddepcontrol" | "setmaxnreg"
         | "pmevent" => hints::decode(form),
+        "wmma" => fragments::decode(form),
+        "mma" => matrix::decode_product(form),
+        "ldmatrix" | "stmatrix" => matrix::decode_access(form),
+        "movmatrix" => matrix::decode_transpose(form),
         "shfl" | "vote" | "match" | "redux" | "activemask" | "elect" => warp_wide::decode(form),
         "bra" | "brx" | "ret" | "exit" | "call" | "trap" | "brkpt" | "bar" | "barrier" => {
             control::decode(form)
