@@ -237,3 +237,16 @@ fn results_are_the_same_each_time() {
     device.run(&module, &launch, &[U64(to)]).unwrap();
     check(&device.read(to, 4000), |thread| thread);
 }
+
+/// A loop that waits, whose branch is `brx`, and one with a barrier of lanes in it.
+#[test]
+fn loops_that_wait_in_other_ways() {
+    let variables = ".global .u32 flag;";
+    let body = "setp.eq.u32 %p0, %r2, 31; @%p0 bra SET; T: .branchtargets WAIT, OUT;\n\
+        WAIT: ld.volatile.global.u32 %r0, [flag]; brx.idx %r0, T;\nSET: mov.u32 %r0, 1; st.volatile.global.u32 [flag], %r0;\nOUT:";
+    check(&run(variables, body, 1, 32), |_| 1);
+    let body = "setp.eq.u32 %p0, %r2, 31; @%p0 bra SET;\n\
+        WAIT: ld.volatile.global.u32 %r0, [flag]; bar.warp.sync 0x7fffffff; setp.eq.u32 %p1, %r0, 0; @%p1 bra WAIT; bra OUT;\n\
+        SET: mov.u32 %r0, 1; st.volatile.global.u32 [flag], %r0;\nOUT:";
+    check(&run(variables, body, 1, 32), |_| 1);
+}

@@ -1,6 +1,6 @@
 //! Kernels in CUDA C++, compiled by nvcc, against what they compute in Rust.
 
-use cuguard_ptx::{FaultKind, Launch, Module};
+use cuguard_ptx::{FaultKind, Launch, Module, Order};
 
 use crate::common::Argument::{self, U32, U64};
 use crate::common::{Device, Plain, launch};
@@ -725,17 +725,32 @@ fn rounding() {
 
 #[test]
 fn barriers_of_the_grid() {
-    let device = Device::new();
-    let values: Vec<i32> = (0..192).collect();
-    let at = device.upload(&values);
     let module = Module::new(GROUPS).unwrap();
-    let launched = Launch {
-        workspace: device.upload(&[0u32; 4]),
-        ..launch("grid_barrier", 3, 64)
-    };
-    device
-        .run(&module, &launched, &[U64(at), U32(192), U32(5)])
-        .unwrap_or_else(|error| panic!("{error}"));
-    let expected: Vec<i32> = (0..192).map(|own| (own + 5) % 192 + 5).collect();
-    assert_eq!(device.read::<i32>(at, 192), expected);
+    for (order, workers) in [
+        (Order::Sequential, 1),
+        (Order::Random(5), 1),
+        (Order::Random(6), 2),
+    ] {
+        let device = Device::new();
+        let values: Vec<i32> = (0..192).collect();
+        let at = device.upload(&values);
+        let launched = Launch {
+            workspace: device.upload(&[0u32; 4]),
+            order,
+            workers,
+            ..launch("grid_barrier", 3, 64)
+        };
+        device
+            .run(&module, &launched, &[U64(at), U32(192), U32(5)])
+            .unwrap_or_else(|error| panic!("{error}"));
+        let expected: Vec<i32> = (0..192).map(|own| (own + 5) % 192 + 5).collect();
+        assert_eq!(device.read::<i32>(at, 192), expected);
+    }
+}
+
+/// Contexts share a module, and streams launch at the same time.
+#[test]
+fn modules_are_shared_between_threads() {
+    fn is_shared<T: Send + Sync>() {}
+    is_shared::<Module>();
 }

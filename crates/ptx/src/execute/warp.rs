@@ -33,6 +33,8 @@ pub(super) struct WarpState {
     patience: u32,
     /// Whether the group chosen last goes on, although another would come first.
     pinned: bool,
+    /// Whether an instruction that may be part of waiting has executed since the last backward branch.
+    waits: bool,
     /// Counts choices.
     time: u64,
     /// The generation of the cluster's barrier at which each lane arrived last.
@@ -139,6 +141,7 @@ impl WarpState {
             lane_steps: 0,
             patience: PATIENCE,
             pinned: false,
+            waits: false,
             time: 0,
             cluster_generation: [0; LANES],
         }
@@ -318,8 +321,9 @@ impl WarpState {
         // Behind this instruction another group may be joined.
         let meets = self.next_above(at);
         self.storage.registers.set_base(group.base);
-        let (clock, counted, result) = {
+        let (clock, waits, counted, result) = {
             let mut view = self.storage.view(with);
+            view.is_waiting = self.waits;
             // The clock counts the steps.
             let mut counted = view.clock;
             loop {
@@ -337,12 +341,12 @@ impl WarpState {
                         if active != 0 {
                             view.mask = active;
                             if let Err(stop) = execute(&mut view) {
-                                break (view.clock, counted, Err(stop));
+                                break (view.clock, view.is_waiting, counted, Err(stop));
                             }
                         }
                         pc += 1;
                         if pc >= meets {
-                            break (view.clock, counted, Ok(None));
+                            break (view.clock, view.is_waiting, counted, Ok(None));
                         }
                     }
                     Action::Branch(target) if active == mask => {
@@ -364,15 +368,22 @@ impl WarpState {
                                 self.patience = self.patience.saturating_sub(cost);
                             }
                             if *left == 0 {
-                                break (view.clock, counted, Ok(None));
+                                break (view.clock, view.is_waiting, counted, Ok(None));
                             }
                         }
                         if !is_alone {
-                            break (view.clock, counted, Ok(None));
+                            break (view.clock, view.is_waiting, counted, Ok(None));
                         }
                     }
                     Action::Branch(_) if active == 0 => pc += 1,
-                    action => break (view.clock, counted, Ok(Some((action, active)))),
+                    action => {
+                        break (
+                            view.clock,
+                            view.is_waiting,
+                            counted,
+                            Ok(Some((action, active))),
+                        );
+                    }
                 }
             }
         };
@@ -382,12 +393,15 @@ impl WarpState {
         *left = left.saturating_sub(steps);
         self.groups[at].pc = pc;
         with.clock = clock;
+        self.waits = waits;
         let fail = |stop| Failure {
             stop,
             pc,
             warp: self.number,
         };
         if let Some((action, active)) = result.map_err(fail)? {
+            // A loop need not have a plain branch.
+            self.patience = self.patience.saturating_sub(u32::from(!is_alone));
             let number = self.number;
             let result = self.control(with, at, action, active);
             result.map_err(|stop| Failure {
