@@ -9,7 +9,7 @@ use crate::types::Type;
 const MAX_BYTES: u64 = 1 << 46;
 
 /// The longest initial value with dimensions that are filled up: a short text must not need much memory.
-const MAX_INITIAL: u64 = 1 << 28;
+const MAX_INITIAL: u64 = 4 << 20;
 
 /// The alignment of a declaration.
 pub(super) fn align_of(declaration: &Declaration<'_>) -> u32 {
