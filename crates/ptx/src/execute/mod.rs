@@ -6,6 +6,7 @@ mod calls;
 mod cluster;
 mod code;
 mod communication;
+mod control;
 mod group;
 mod launch;
 mod warp;

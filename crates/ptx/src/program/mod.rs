@@ -1,5 +1,6 @@
 //! The typed program: names are resolved to registers, variables, functions and labels.
 
+mod body;
 mod data;
 mod model;
 mod resolve;
