@@ -30,7 +30,7 @@ except ImportError:
 
 # From the bottom up. Crates on one line do not use each other.
 CRATES = [
-    ["cuguard-sys", "cuguard-sync", "cuguard-nvrtc", "cuguard-testing"],
+    ["cuguard-sys", "cuguard-sync", "cuguard-nvrtc", "cuguard-ptx", "cuguard-testing"],
     ["cuguard-sim", "cuguard-stack", "cuguard-nvml"],
     ["cuguard-driver", "cuguard-libcuda-sim", "cuguard-recording"],
     ["cuguard-registry", "cuguard-pool"],
@@ -40,7 +40,7 @@ CRATES = [
     ["cuguard-cli", "cuguard-torture", "cuguard-foreign"],
 ]
 # These know no CUDA types.
-NO_CUDA = {"cuguard-sync", "cuguard-stack", "cuguard-registry", "cuguard-pool", "cuguard-report", "cuguard-recording", "cuguard-view", "cuguard-live"}
+NO_CUDA = {"cuguard-sync", "cuguard-stack", "cuguard-ptx", "cuguard-registry", "cuguard-pool", "cuguard-report", "cuguard-recording", "cuguard-view", "cuguard-live"}
 CUDA = {"cuguard-sys", "cuguard-sim", "cuguard-driver", "cuguard-libcuda-sim"}
 # The modules of src/, from the bottom up.
 MODULES = ["error", "core", "exit", "live", "recovery", "guards", "cust_interop", "scope", "chunked", "lib", "test", "guide"]

@@ -17,6 +17,27 @@ fn read(image: &[u8]) {
     }
 }
 
+/// Any text as PTX that kernels are decoded from: what follows the header, or all of it.
+///
+/// # Panics
+///
+/// Where memory is not bounded.
+pub fn ptx_module(bytes: &[u8]) {
+    let header = ".version 8.7\n.target sm_90\n.address_size 64\n";
+    let text = String::from_utf8_lossy(bytes);
+    let text = match text.starts_with(".version") {
+        true => text.into_owned(),
+        false => format!("{header}{text}"),
+    };
+    // An instruction is a syntax tree, a closure and a few lists; initial values are filled up to 4 MiB.
+    let loaded = bounded(text.len(), 4096, 32 << 20, || {
+        cuguard_ptx::Module::new(&text).map(drop)
+    });
+    if let Err(errors) = loaded {
+        assert!(!errors.0.is_empty(), "an error says something");
+    }
+}
+
 /// Any text as PTX: what follows the header.
 ///
 /// # Panics

@@ -4,7 +4,7 @@
 //! a few bytes of another program must not use up this one's memory. That needs the allocator [`Counting`], which the fuzzer
 //! and the tests install.
 //!
-//! - `code`: PTX, cubins, fatbins. `report`: `LEAK_REPORT`, and the JSON of reports. `recording`: recordings, whole and
+//! - `code`: PTX, cubins, fatbins; PTX that is decoded. `report`: `LEAK_REPORT`, and the JSON of reports. `recording`: recordings, whole and
 //!   damaged. `text`: settings and suppressions. `protocol`: the socket of a live process. `symbols`: names, symbol tables,
 //!   an interpreter's memory. `pool`: operations of a pool against its model.
 //!
@@ -20,7 +20,7 @@ mod symbols;
 mod text;
 
 pub use allocator::{Counting, bounded, is_counting};
-pub use code::{cubin, fatbin, ptx};
+pub use code::{cubin, fatbin, ptx, ptx_module};
 pub use pool::pool_sequence;
 pub use protocol::{live_reply, live_request};
 pub use recording::{recording_file, recording_flips};
@@ -41,6 +41,7 @@ pub const TARGETS: &[(&str, Body)] = &[
     ("live_request", live_request),
     ("pool_sequence", pool_sequence),
     ("ptx", ptx),
+    ("ptx_module", ptx_module),
     ("python_frames", python_frames),
     ("recording_file", recording_file),
     ("recording_flips", recording_flips),
