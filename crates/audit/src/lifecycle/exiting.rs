@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::functions::{self, __cxa_atexit, Real};
 use super::reporter::finish;
+use super::signals;
 use crate::cancel;
 use crate::process::{Reason, is_used};
 use crate::search::{Caller, Entered, Mark, entry_point};
@@ -32,6 +33,7 @@ pub(super) fn begin() {
 /// The exit of the process begins.
 fn begin_process(_entered: Entered) {
     contexts::process_exits();
+    signals::exit_begins();
     let _ = std::panic::catch_unwind(begin);
 }
 

@@ -24,7 +24,7 @@ use super::reporter::finish;
 use super::{deadline, functions, reporter};
 use crate::output;
 use crate::process::{Reason, facts, is_used};
-use crate::search::{self, Entered};
+use crate::search::{self, Entered, alternate_stack};
 use crate::{cancel, heap};
 
 /// The signals that end the process by default, but for real-time ones. `abort` raises `SIGABRT`, also for uncaught exceptions.
@@ -56,10 +56,9 @@ fn real_time() -> RangeInclusive<c_int> {
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 fn own_action() -> libc::sigaction {
-    // On the alternate stack, as programs in Go require.
     let mut action = action(
         handler as *const () as usize,
-        libc::SA_ONSTACK | libc::SA_SIGINFO | libc::SA_RESTART,
+        alternate_stack::flag() | libc::SA_SIGINFO | libc::SA_RESTART,
     );
     // The signal by which the search stops threads is one of these. A second signal frame, with its vector registers, does not
     // fit on the alternate stack that the standard library of Rust creates. The search needs none: the thread's state is known
@@ -89,6 +88,22 @@ pub(super) fn install() {
         if code == 0 && old.sa_sigaction == libc::SIG_DFL {
             // SAFETY: the handler is async-signal-safe.
             unsafe { real_sigaction(signal, &own_action(), std::ptr::null_mut()) };
+        }
+    }
+}
+
+/// The exit begins, on the calling thread: installs the handler with other flags where it now needs them.
+pub(super) fn exit_begins() {
+    if !alternate_stack::exit_begins() || !INSTALLED.load(Ordering::Acquire) {
+        return;
+    }
+    for signal in SIGNALS.into_iter().chain(real_time()) {
+        let mut old = action(libc::SIG_DFL, 0);
+        // SAFETY: a valid action is written to; the handler is async-signal-safe.
+        unsafe {
+            if real_sigaction(signal, std::ptr::null(), &mut old) == 0 && is_own(&old) {
+                real_sigaction(signal, &own_action(), std::ptr::null_mut());
+            }
         }
     }
 }

@@ -26,6 +26,7 @@
 //!
 //! It knows nothing of the registry and calls no driver.
 
+pub(crate) mod alternate_stack;
 mod blocks;
 mod caller;
 mod context;

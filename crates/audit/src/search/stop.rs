@@ -11,6 +11,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::alternate_stack;
 use super::context::{SharedContext, ThreadContext};
 use super::entry::{self, Entry, SAVED};
 use super::interrupted;
@@ -407,6 +408,8 @@ fn is_installed(signal: c_int) -> bool {
 fn install() -> Option<c_int> {
     let known = SIGNAL.load(Ordering::Relaxed);
     if known != 0 && is_installed(known) {
+        // Again: the flags may be others by now.
+        set_handler(known);
         return Some(known);
     }
     for signal in (libc::SIGRTMIN() + 1..libc::SIGRTMAX()).rev() {
@@ -415,14 +418,8 @@ fn install() -> Option<c_int> {
         unsafe {
             if libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) != 0
                 || (*action.as_ptr()).sa_sigaction != libc::SIG_DFL
+                || !set_handler(signal)
             {
-                continue;
-            }
-            (*action.as_mut_ptr()).sa_sigaction = handler as *const () as usize;
-            (*action.as_mut_ptr()).sa_flags =
-                libc::SA_SIGINFO | libc::SA_RESTART | libc::SA_ONSTACK;
-            libc::sigfillset(&raw mut (*action.as_mut_ptr()).sa_mask);
-            if libc::sigaction(signal, action.as_ptr(), ptr::null_mut()) != 0 {
                 continue;
             }
         }
@@ -431,6 +428,19 @@ fn install() -> Option<c_int> {
         return Some(signal);
     }
     None
+}
+
+/// Installs the handler for this signal. Returns whether it is.
+fn set_handler(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: zero is a valid `sigaction`, whose members are set; the handler is async-signal-safe.
+    unsafe {
+        (*action.as_mut_ptr()).sa_sigaction = handler as *const () as usize;
+        (*action.as_mut_ptr()).sa_flags =
+            libc::SA_SIGINFO | libc::SA_RESTART | alternate_stack::flag();
+        libc::sigfillset(&raw mut (*action.as_mut_ptr()).sa_mask);
+        libc::sigaction(signal, action.as_ptr(), ptr::null_mut()) == 0
+    }
 }
 
 /// A word that the frames of signals have: the address that their handlers return to, or zero where it is not known.
