@@ -12,11 +12,15 @@ use cuguard_testing::{Requirement, not_run};
 use crate::support::audited::{folder, output, stderr, subfolder, text};
 use crate::support::program;
 
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("Cargo.toml", MANIFEST),
     ("src/lib.rs", include_str!("support/leaky/lib.rs")),
     ("src/main.rs", include_str!("support/leaky/main.rs")),
     ("tests/other.rs", include_str!("support/leaky/other.rs")),
+    (
+        "tests/leaky_crate.rs",
+        include_str!("support/leaky/namesake.rs"),
+    ),
 ];
 
 const MANIFEST: &str = r#"
@@ -159,6 +163,30 @@ fn each_leak_is_attributed_to_its_test() {
     }
 }
 
+/// Functions of the crate, of a module, and a thread that another test has started have names of tests that leak nothing.
+#[test]
+fn what_is_named_like_a_test_is_not_blamed() {
+    let unknown = "not attributed to a test: leaky-crate, thread";
+    for options in [&[][..], &["--release"]] {
+        let Some(mut command) = cargo_cuguard(&["test", "--test", "leaky_crate"]) else {
+            return;
+        };
+        let output = output(command.args(options).args(["--", "--test-threads=8"]));
+        let lines = found(&output);
+        let all = lines.join("\n");
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let owners: Vec<_> = lines.iter().filter(|line| line.ends_with(':')).collect();
+        assert!(lines[0].contains(": lost 25.00 MiB in 5 "), "{all}");
+        let leaks = of_test(&lines, "other (leaky-crate):");
+        assert_eq!(leaks.len(), 1, "{all}");
+        assert!(leaks[0].starts_with("  lost 7 MiB in 1 "), "{all}");
+        for owner in &owners[1..] {
+            assert!(owner.starts_with(unknown), "{all}");
+        }
+        assert!(owners.len() > 1, "{all}");
+    }
+}
+
 #[test]
 fn a_clean_run_has_one_line() {
     let Some(mut command) = cargo_cuguard(&["test", "--quiet", "--lib", "clean"]) else {
@@ -264,8 +292,83 @@ exec $runner "$PROGRAM" --exact crate_inside::leaks_a_guard
     );
 }
 
+/// After Ctrl-C, cargo ends before the programs. Here a script does that takes its place.
 #[test]
-fn doctests_run_under_the_auditor() {
+fn what_cargo_leaves_running_is_waited_for() {
+    let Some(mut command) = cargo_cuguard(&["test", "--fail-on", "lost"]) else {
+        return;
+    };
+    let script = subfolder("hasty-cargo").join("cargo");
+    let content = r#"#!/bin/sh
+[ "$1" = -vV ] && exec "$REAL_CARGO" -vV
+runner=$(env | sed -n 's/^CARGO_TARGET_.*_RUNNER=//p')
+$runner "$PROGRAM" --exact crate_inside::leaks_a_guard &
+until [ -s "${runner%%/cuguard *}/programs" ]; do sleep 0.01; done
+kill -INT $$
+"#;
+    fs::write(&script, content).expect("own folder");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("own file");
+    command
+        .env("CARGO", &script)
+        .env("REAL_CARGO", cargo())
+        .env("PROGRAM", std::env::current_exe().expect("it has a file"))
+        .env("CUGUARD_TEST_CHILD", "1");
+    let output = output(&mut command);
+    let stderr = stderr(&output);
+    let line = "cargo cuguard: 1 process used CUDA: lost 7 MiB in 1 allocation\n";
+    assert!(stderr.contains(line), "{stderr}");
+    assert!(!stderr.contains("\"groups\""), "{stderr}");
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+}
+
+#[test]
+fn the_own_target_has_another_name() {
+    for (arguments, variable) in [
+        (&["--target", "host-tuple"][..], ("A", "")),
+        (&[], ("CARGO_BUILD_TARGET", "host-tuple")),
+    ] {
+        let Some(mut command) = cargo_cuguard(&["test", "--fail-on=lost", "--test=other"]) else {
+            return;
+        };
+        let output = output(command.args(arguments).env(variable.0, variable.1));
+        if stderr(&output).contains("host-tuple") {
+            return not_run(Requirement::Rustc, "of a version that knows host-tuple");
+        }
+        let lines = found(&output);
+        of_test(&lines, "leaks (leaky-crate::other):");
+        assert_eq!(output.status.code(), Some(1), "{lines:?}");
+    }
+}
+
+/// A script that takes the place of cargo uses no runner.
+#[test]
+fn that_nothing_was_started_is_no_success() {
+    let line = "cargo cuguard: cargo started no program with the audit library\n";
+    for (options, ends, code) in [
+        (&["test"][..], "0", 0),
+        (&["test", "--fail-on", "lost"], "0", 125),
+        (&["test", "--exitcode=7"], "0", 125),
+        (&["run", "--exitcode=7"], "0", 125),
+        (&["test", "--exitcode=7"], "101", 101),
+        (&["test", "--exitcode=7", "--no-run"], "0", 0),
+        (&["test", "--exitcode=7", "--", "--no-run"], "0", 125),
+    ] {
+        let Some(mut command) = cargo_cuguard(options) else {
+            return;
+        };
+        let script = subfolder("idle-cargo").join("cargo");
+        let content = "#!/bin/sh\n[ \"$1\" = -vV ] && exec \"$REAL_CARGO\" -vV\nexit \"$ENDS\"\n";
+        fs::write(&script, content).expect("own folder");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("own file");
+        command.env("CARGO", &script).env("REAL_CARGO", cargo());
+        let output = output(command.env("ENDS", ends));
+        assert_eq!(stderr(&output), line, "{options:?}");
+        assert_eq!(output.status.code(), Some(code), "{options:?}");
+    }
+}
+
+#[test]
+fn doctests_run_with_the_audit_library() {
     let Some(mut command) = cargo_cuguard(&["test", "--doc"]) else {
         return;
     };
@@ -409,7 +512,7 @@ fn what_cannot_be_used_is_named() {
             &["test", "--quiet", "--no-run", "--lib"],
             ("A", ""),
             0,
-            "cargo cuguard: cargo started no program under the auditor",
+            "cargo cuguard: cargo started no program with the audit library",
         ),
     ] {
         let Some(mut command) = cargo_cuguard(arguments) else {

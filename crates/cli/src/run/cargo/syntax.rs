@@ -97,6 +97,14 @@ pub(super) struct Request {
     pub(super) cargo: Vec<OsString>,
 }
 
+impl Request {
+    /// Whether cargo is asked to start no program.
+    pub(super) fn only_builds(&self) -> bool {
+        let mut words = self.cargo.iter().take_while(|word| *word != "--");
+        words.any(|word| word == "--no-run")
+    }
+}
+
 /// Parses the arguments. Prints help, or what is wrong with them, and exits.
 pub(super) fn parse(arguments: Vec<OsString>) -> Request {
     try_parse(arguments).unwrap_or_else(|error| error.exit())
