@@ -36,6 +36,11 @@ use super::summary::{self, Summary};
 use super::words::{self, Words};
 use super::{child, library, print, program, serve_metrics, wants_simulation};
 
+/// The definition of the command line, for manual pages.
+pub(crate) fn command() -> clap::Command {
+    syntax::command().name("cargo-cuguard")
+}
+
 /// Runs `cargo cuguard`, or the runner that it has cargo execute. `environment` is the value of `LEAK_REPORT`.
 pub(crate) fn run(arguments: Vec<OsString>, environment: Option<OsString>) -> ExitCode {
     if arguments.first().is_some_and(|first| first == runner::WORD) {

@@ -205,9 +205,12 @@ impl<'a> Owners<'a> {
 
     /// Whose tests a stack trace is, on these threads. None where that is not certain.
     fn tests_of(&mut self, stack: &[Frame], threads: &[String]) -> Vec<String> {
+        // A crate that cannot be told from another by its name says nothing.
         let mut places = Vec::new();
         for frame in stack {
-            places.extend(self.place_in(frame));
+            let place = self.place_in(frame);
+            let file = frame.module.as_deref().unwrap_or(Path::new(""));
+            places.extend(place.filter(|_| !self.file(file).has_namesake));
         }
         let Some(libtest) = stack.iter().find(|frame| is_libtest(frame)) else {
             // Some thread, with the name that it was given, or else that of the thread that started it.
@@ -262,15 +265,13 @@ impl<'a> Owners<'a> {
         if is_test { end + 1 } else { test + 1 }
     }
 
-    /// The test that a frame is in. None of a crate that cannot be told from another by its name.
+    /// The test that a frame is in, or is in another crate of the same name.
     fn place_in(&mut self, frame: &Frame) -> Option<(String, Place)> {
         let (function, file) = (frame.function.as_deref()?, frame.module.as_deref()?);
         // Most frames are of other crates.
         let path = path_in_crate(function, crate_name(file))?;
-        let program = self.file(file);
-        let mut tests = program.tests.iter();
-        let found = tests.find_map(|test| Some((test.clone(), place(path, test)?)));
-        found.filter(|_| !program.has_namesake)
+        let mut tests = self.file(file).tests.iter();
+        tests.find_map(|test| Some((test.clone(), place(path, test)?)))
     }
 
     fn file(&mut self, file: &Path) -> &TestProgram {
@@ -515,8 +516,10 @@ mod tests {
             (&["a::one::{{closure}}", "a::one", "a::one::{{closure}}"], 2),
             (&["a::two", LIBTEST], 1),
         ] {
-            let frames = of(functions, &["one"], false).1;
-            assert_eq!(frames, functions[..shown], "{functions:?}");
+            for has_namesake in [false, true] {
+                let frames = of(functions, &["one"], has_namesake).1;
+                assert_eq!(frames, functions[..shown], "{functions:?}");
+            }
         }
     }
 }
