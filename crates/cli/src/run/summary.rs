@@ -416,7 +416,7 @@ fn not_loaded(command: &str, program: &OsStr) -> String {
 }
 
 /// Whether a process has not ended. It is not a child of this one.
-fn is_running(process: u32) -> bool {
+pub(super) fn is_running(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name is in parentheses and may have any characters.
     let state = status.rsplit_once(") ").map(|(_, rest)| rest);

@@ -13,7 +13,7 @@ use cuguard_report::FailOn;
 
 use super::plan::{Program, crate_name};
 use super::reports::{Frame, Group, LEAKED, NOT_FREED, Report};
-use super::test_program::{TestProgram, path_in_crate};
+use super::test_program::{Place, TestProgram, is_named_after, path_in_crate, place};
 
 /// Who allocated something.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -290,29 +290,8 @@ impl<'a> Owners<'a> {
     }
 }
 
-/// Where in a test a function is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
-    Function,
-    Closure,
-}
-
 fn as_function((test, _): (String, Place)) -> (String, Place) {
     (test, Place::Function)
-}
-
-/// Where in a test a path is. A function of a module that has the test's name has a path that begins so, too, and is in no test.
-fn place(path: &str, test: &str) -> Option<Place> {
-    let mut inner = path.strip_prefix(test)?.split("::");
-    if !inner.next()?.is_empty() {
-        return None;
-    }
-    let mut inner = inner.peekable();
-    if inner.peek().is_none() {
-        return Some(Place::Function);
-    }
-    let is_closure = |name: &str| name == "{{closure}}" || name.starts_with("{closure#");
-    inner.all(is_closure).then_some(Place::Closure)
 }
 
 /// Whether a frame is one of those by which libtest calls a test: the thread is one that libtest started, or the main thread.
@@ -324,13 +303,6 @@ fn is_libtest(frame: &Frame) -> bool {
 
 /// The name of the main thread in reports.
 const MAIN: &str = "main";
-
-/// Whether a thread of libtest has the name of a test, of which Linux keeps 15 bytes.
-fn is_named_after(thread: &str, test: &str) -> bool {
-    const LENGTH: usize = 15;
-    let kept = &test.as_bytes()[..test.len().min(LENGTH)];
-    thread == test || String::from_utf8_lossy(kept) == thread
-}
 
 /// The program's frames. Where there are none, those of libraries.
 fn shown(stack: &[Frame]) -> Vec<Frame> {
@@ -359,15 +331,7 @@ mod tests {
     use super::super::plan::Program;
     use super::super::reports::Frame;
     use super::super::test_program::TestProgram;
-    use super::{Owner, Owners, is_named_after};
-
-    #[test]
-    fn threads_have_the_first_bytes_of_names() {
-        assert!(is_named_after("tests::one", "tests::one"));
-        assert!(is_named_after("tests::the_firs", "tests::the_first"));
-        assert!(is_named_after("tests::the_first", "tests::the_first"));
-        assert!(!is_named_after("tests::the_fir", "tests::the_first"));
-    }
+    use super::{Owner, Owners};
 
     /// The tests that a stack trace is attributed to, and the functions that are shown.
     fn of(functions: &[&str], threads: &[&str], has_namesake: bool) -> (Vec<String>, Vec<String>) {
@@ -513,7 +477,15 @@ mod tests {
             (&["a::one", v0, LIBTEST], 1),
             // The closure is the test's own, on another thread.
             (&["a::help", "a::one::{{closure}}"], 2),
-            (&["a::one::{{closure}}", "a::one", "a::one::{{closure}}"], 2),
+            (
+                &[
+                    "a::one::{{closure}}",
+                    "a::one",
+                    "a::one::{{closure}}",
+                    LIBTEST,
+                ],
+                2,
+            ),
             (&["a::two", LIBTEST], 1),
         ] {
             for has_namesake in [false, true] {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use super::super::failure::Failure;
+use super::super::summary::is_running;
 
 const PLAN: &str = "plan.json";
 const PROGRAMS: &str = "programs";
@@ -136,14 +137,20 @@ pub(super) fn wait_for_programs(folder: &Path, longest: Duration) -> Vec<Program
     }
 }
 
-/// Whether a process is one of a run: the arguments of the runner, and then the environment of the program, have the folder's random
-/// name. One that has ended, also if nobody has waited for it, has neither, and one that has its number since has others.
+/// Whether a process is one of a run, and has not ended: the arguments of the runner, and then the environment of the program, have
+/// the folder's random name. Another one, that has the number of one that has ended, has not.
 fn runs(process: u32, folder: &Path) -> bool {
+    if !is_running(process) {
+        return false;
+    }
     let folder = folder.as_os_str().as_bytes();
-    ["cmdline", "environ"].iter().any(|file| {
-        let words = fs::read(format!("/proc/{process}/{file}")).unwrap_or_default();
-        words.windows(folder.len()).any(|part| part == folder)
-    })
+    let read = |file: &str| fs::read(format!("/proc/{process}/{file}"));
+    let (Ok(mut words), Ok(environment)) = (read("cmdline"), read("environ")) else {
+        return false;
+    };
+    words.extend(environment);
+    // It has none for a moment as it executes the program, and as it ends.
+    words.is_empty() || words.windows(folder.len()).any(|part| part == folder)
 }
 
 #[cfg(test)]

@@ -36,6 +36,34 @@ pub(super) fn path_in_crate<'f>(function: &'f str, crate_name: &str) -> Option<&
     Some(path.split([' ', '<', '>']).next().unwrap_or(path))
 }
 
+/// Where in a test a function is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    Function,
+    Closure,
+}
+
+/// Where in a test a path is. A function of a module that has the test's name has a path that begins so, too, and is in no test.
+pub(super) fn place(path: &str, test: &str) -> Option<Place> {
+    let mut inner = path.strip_prefix(test)?.split("::");
+    if !inner.next()?.is_empty() {
+        return None;
+    }
+    let mut inner = inner.peekable();
+    if inner.peek().is_none() {
+        return Some(Place::Function);
+    }
+    let is_closure = |name: &str| name == "{{closure}}" || name.starts_with("{closure#");
+    inner.all(is_closure).then_some(Place::Closure)
+}
+
+/// Whether a thread of libtest has the name of a test, of which Linux keeps 15 bytes.
+pub(super) fn is_named_after(thread: &str, test: &str) -> bool {
+    const LENGTH: usize = 15;
+    let kept = &test.as_bytes()[..test.len().min(LENGTH)];
+    thread == test || String::from_utf8_lossy(kept) == thread
+}
+
 /// Whether a library of the program's name was built of other sources: `tests/a.rs` of a crate `a`, say. rustc writes the sources
 /// of each crate into a file beside it, in the syntax of make: `folder/liba-hash.rlib: src/lib.rs src/b.rs`.
 fn has_namesake(file: &Path) -> bool {
@@ -107,7 +135,15 @@ fn list(file: &Path, libraries: Option<&OsStr>) -> Vec<String> {
 mod tests {
     use std::fs;
 
-    use super::{has_namesake, list, path_in_crate};
+    use super::{has_namesake, is_named_after, list, path_in_crate};
+
+    #[test]
+    fn threads_have_the_first_bytes_of_names() {
+        assert!(is_named_after("tests::one", "tests::one"));
+        assert!(is_named_after("tests::the_firs", "tests::the_first"));
+        assert!(is_named_after("tests::the_first", "tests::the_first"));
+        assert!(!is_named_after("tests::the_fir", "tests::the_first"));
+    }
 
     #[test]
     fn functions_have_paths_in_their_crate() {
