@@ -269,3 +269,20 @@ fn the_help_names_all_options() {
     );
     assert_eq!(same, help);
 }
+
+#[test]
+fn its_lines_have_its_name() {
+    let arguments = ["run", "--quiet", "--metrics", "127.0.0.1:0", "--record"];
+    let Some(mut command) = cargo_cuguard(&arguments) else {
+        return;
+    };
+    let output = output(command.arg(subfolder("recorded").join("a.cgr")));
+    let stderr = stderr(&output);
+    let metrics = "cargo cuguard: metrics at http://127.0.0.1:";
+    assert!(stderr.starts_with(metrics), "{stderr}");
+    assert!(
+        stderr.contains("\ncargo cuguard: recording in "),
+        "{stderr}"
+    );
+    assert!(!stderr.contains("cuguard run: "), "{stderr}");
+}
