@@ -3,7 +3,20 @@
 #
 # Usage: scripts/changelog.sh VERSION
 set -euo pipefail
-version=${1:?"usage: scripts/changelog.sh VERSION"}
+usage() {
+    sed -n '2,4s/^# \{0,1\}//p' "$0"
+}
+case "${1:-}" in
+-h | --help)
+    usage
+    exit 0
+    ;;
+esac
+if [[ $# -ne 1 || $1 == -* ]]; then
+    usage >&2
+    exit 2
+fi
+version=$1
 cd "$(dirname "$0")/.."
 text=$(awk -v heading="## [$version]" '/^## / { shown = index($0, heading) == 1; next } shown' CHANGELOG.md)
 [[ -n $text ]] || {

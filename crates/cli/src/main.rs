@@ -38,7 +38,7 @@ enum Command {
     /// Run a crate's tests or program, and name the tests that leak: `cargo cuguard`
     #[command(disable_help_flag = true)]
     Cargo {
-        /// As of `cargo cuguard`, which --help explains
+        /// A subcommand of `cargo cuguard` and its arguments: cargo-cuguard(1) and `cargo cuguard --help` describe them
         #[arg(
             value_name = "ARGUMENTS",
             trailing_var_arg = true,
@@ -82,7 +82,7 @@ fn main() -> ExitCode {
         Command::Watch(options) => watch::run(&options),
         Command::Metrics(options) => metrics::run(&options),
         Command::Completions(options) => completions::run(&options, Arguments::command()),
-        Command::Man(options) => man::run(&options, Arguments::command()),
+        Command::Man(options) => man::run(&options, [Arguments::command(), run::cargo::command()]),
     }
 }
 

@@ -24,9 +24,10 @@ Examples:
   cuguard man ~/.local/share/man/man1
   man cuguard-run";
 
-/// Writes the pages. `command` is the definition of the command line.
-pub(crate) fn run(options: &Options, command: Command) -> ExitCode {
-    match try_run(&options.folder, command) {
+/// Writes the pages. `commands` are the definitions of command lines.
+pub(crate) fn run(options: &Options, commands: impl IntoIterator<Item = Command>) -> ExitCode {
+    let mut commands = commands.into_iter();
+    match commands.try_for_each(|command| try_run(&options.folder, command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let folder = options.folder.display();

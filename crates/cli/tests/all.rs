@@ -3,6 +3,7 @@
 cuguard_testing::run_modules_apart!();
 
 mod cargo;
+mod cargo_runs;
 mod crate_inside;
 mod crate_recordings;
 mod doctor;

@@ -48,7 +48,16 @@ fn each_command_has_a_manual_page_with_all_options() {
         .collect();
     let subcommands = subcommands();
     assert!(subcommands.len() >= 8, "{subcommands:?}");
-    assert_eq!(written.len(), subcommands.len() + 1, "{:?}", written.keys());
+    let of_cargo = ["", "-test", "-nextest", "-run"];
+    for subcommand in of_cargo {
+        let page = &written[&format!("cargo-cuguard{subcommand}.1")];
+        let title = format!(".TH cargo-cuguard{subcommand} 1");
+        assert!(page.contains(&title), "{page}");
+        let has_option = page.contains("\\-\\-exitcode");
+        assert_eq!(has_option, !subcommand.is_empty(), "{page}");
+    }
+    let pages = subcommands.len() + 1 + of_cargo.len();
+    assert_eq!(written.len(), pages, "{:?}", written.keys());
     assert!(written["cuguard.1"].starts_with(".ie "), "{written:?}");
     for subcommand in subcommands {
         let page = &written[&format!("cuguard-{subcommand}.1")];

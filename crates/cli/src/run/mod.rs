@@ -76,7 +76,7 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
         .then(|| library::provide_simulation(folder.path()))
         .transpose()?;
     // Before files of an earlier run are replaced: the port may be taken.
-    serve_metrics(&options.audit.metrics, folder.path())?;
+    serve_metrics(&options.audit.metrics, folder.path(), summary::RUN)?;
     words.prepare_file()?;
     words.prepare_recording()?;
     let audit = child::Audit {
@@ -91,7 +91,7 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
         arguments,
         environment: audit.environment(),
     })?;
-    let mut summary = summary::Summary::read(folder.path());
+    let mut summary = summary::Summary::read(folder.path(), summary::RUN);
     summary.add_recording(words.recording());
     if words.settings().recording_file().is_some() {
         summary.set_recorded();
@@ -113,15 +113,15 @@ fn try_run(options: &Options, environment: Option<OsString>) -> Result<ExitCode,
     })
 }
 
-/// Serves the metrics of the run from now on, if the user asks for that.
-fn serve_metrics(options: &RunOptions, folder: &Path) -> Result<(), Failure> {
+/// Serves the metrics of the run from now on, if the user asks for that. `command` is the one that prints where.
+fn serve_metrics(options: &RunOptions, folder: &Path, command: &str) -> Result<(), Failure> {
     let Some(address) = options.listen else {
         return Ok(());
     };
     let bound = metrics::serve_run(options, address, folder).map_err(|error| Failure::Metrics {
         why: metrics::cannot_listen("--metrics", address, &error),
     })?;
-    print(&format!("cuguard run: metrics at http://{bound}/metrics\n"));
+    print(&format!("{command}: metrics at http://{bound}/metrics\n"));
     Ok(())
 }
 

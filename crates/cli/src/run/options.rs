@@ -73,8 +73,8 @@ pub(crate) struct AuditOptions {
     #[arg(long)]
     pub(super) no_python: bool,
 
-    /// What sets the exit code: one or more of lost, reachable, growth, oom, destroyed, separated by commas
-    /// [default: lost]. Without --exitcode the code is then 1
+    /// Make these findings set the exit code: one or more of lost, reachable, growth, oom, destroyed, separated by
+    /// commas [default: lost]. Without --exitcode the code is then 1
     #[arg(long, value_name = "FINDINGS")]
     pub(super) fail_on: Option<FailOn>,
 

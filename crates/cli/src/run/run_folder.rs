@@ -45,13 +45,20 @@ impl RunFolder {
         &self.0
     }
 
+    /// Leaves the folder.
+    pub(super) fn keep(mut self) -> PathBuf {
+        std::mem::take(&mut self.0)
+    }
+
     /// Removes the folder now.
     pub(super) fn remove(self) {}
 }
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        if !self.0.as_os_str().is_empty() {
+            let _ = fs::remove_dir_all(&self.0);
+        }
     }
 }
 

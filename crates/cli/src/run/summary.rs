@@ -15,6 +15,10 @@ use cuguard_live::SignalName;
 use cuguard_report::phrase::count;
 use cuguard_report::{ByteSize, FailOn};
 
+/// The commands that print summaries.
+pub(super) const RUN: &str = "cuguard run";
+pub(super) const CARGO: &str = "cargo cuguard";
+
 /// How many processes are listed.
 const LISTED: usize = 20;
 
@@ -51,6 +55,8 @@ impl Process {
 /// All records of a run.
 #[derive(Debug, Default)]
 pub(super) struct Summary {
+    /// The command that the lines are from.
+    command: &'static str,
     /// The processes of the program, or of the programs that cargo started, into which the library was loaded.
     started: BTreeSet<u32>,
     /// Processes in which the cuguard crate used the driver, which has a report of its own.
@@ -69,10 +75,11 @@ pub(super) struct Summary {
 }
 
 impl Summary {
-    /// Reads what the processes have written until now.
-    pub(super) fn read(folder: &Path) -> Self {
+    /// Reads what the processes have written until now. `command` is the one that prints it.
+    pub(super) fn read(folder: &Path, command: &'static str) -> Self {
         let records = fs::read(folder.join("records")).unwrap_or_default();
         let mut summary = Self::parse(&String::from_utf8_lossy(&records));
+        summary.command = command;
         for (number, process) in &mut summary.processes {
             process.is_running = !process.has_all_reports() && is_running(*number);
         }
@@ -108,7 +115,10 @@ impl Summary {
     }
 
     fn parse(records: &str) -> Self {
-        let mut summary = Self::default();
+        let mut summary = Self {
+            command: RUN,
+            ..Self::default()
+        };
         for record in records.lines() {
             let fields: Vec<&str> = record.split('\t').collect();
             match fields[..] {
@@ -202,11 +212,12 @@ impl Summary {
 
     /// Which processes ran on another driver than the simulated GPU, though the user asked for that.
     pub(super) fn text_of_drivers(&self) -> String {
+        let command = self.command;
         let mut text = String::new();
         for (process, file) in self.other_drivers.iter().take(LISTED) {
             let _ = writeln!(
                 text,
-                "cuguard run: process {process} ran on {file} and not on the simulated GPU (CUGUARD_DRIVER=sim)"
+                "{command}: process {process} ran on {file} and not on the simulated GPU (CUGUARD_DRIVER=sim)"
             );
         }
         text
@@ -214,41 +225,43 @@ impl Summary {
 
     /// The files of recordings.
     fn text_of_recordings(&self) -> String {
+        let command = self.command;
         let mut text = String::new();
         for file in self.recordings.iter().take(LISTED) {
-            let _ = writeln!(text, "cuguard run: recording in {file}");
+            let _ = writeln!(text, "{command}: recording in {file}");
         }
         if self.recordings.len() > LISTED {
             let more = self.recordings.len() - LISTED;
-            let _ = writeln!(text, "cuguard run: and {more} more recordings");
+            let _ = writeln!(text, "{command}: and {more} more recordings");
         }
         text
     }
 
     fn text_of_processes(&self, program: &OsStr, status: &ExitStatus) -> String {
+        let command = self.command;
         let mut text = String::new();
         for (process, report) in &self.kept {
             let _ = write!(
                 text,
-                "cuguard run: the standard error of process {process} was closed; its report:\n{report}"
+                "{command}: the standard error of process {process} was closed; its report:\n{report}"
             );
         }
         if self.started.is_empty() && self.processes.is_empty() {
-            return text + &not_loaded(program);
+            return text + &not_loaded(command, program);
         }
         if self.processes.is_empty() {
             if self.with_crate.is_empty() {
-                text.push_str("cuguard run: no process used CUDA\n");
+                let _ = writeln!(text, "{command}: no process used CUDA");
             }
             return text;
         }
         if self.processes.len() < 2 && self.processes.values().all(Process::has_all_reports) {
             return text;
         }
-        let _ = writeln!(text, "cuguard run: {}", self.sentence());
+        let _ = writeln!(text, "{command}: {}", self.sentence());
         for (number, process) in self.processes.iter().take(LISTED) {
-            let command = &process.command;
             for report in &process.reports {
+                let command = &process.command;
                 let _ = writeln!(text, "  process {number} ({command}): {}", report.line);
             }
             text.push_str(&self.text_without_report(*number, process, status));
@@ -257,8 +270,13 @@ impl Summary {
             let _ = writeln!(text, "  and {} more", self.processes.len() - LISTED);
         }
         if self.silent() != 0 && !self.is_recorded && self.recordings.is_empty() {
-            text.push_str(
-                "cuguard run: a recording survives that: cuguard run --record FILE … and cuguard report FILE\n",
+            let run = match command {
+                CARGO => "cargo cuguard run",
+                _ => RUN,
+            };
+            let _ = writeln!(
+                text,
+                "{command}: a recording survives that: {run} --record FILE … and cuguard report FILE"
             );
         }
         text
@@ -311,8 +329,11 @@ impl Summary {
         &self,
         programs: impl Iterator<Item = (&'p u32, &'p OsStr)>,
     ) -> String {
+        let command = self.command;
         let missing = programs.filter(|(process, _)| !self.started.contains(process));
-        missing.map(|(_, program)| not_loaded(program)).collect()
+        missing
+            .map(|(_, program)| not_loaded(command, program))
+            .collect()
     }
 
     /// How many processes ended without a report.
@@ -389,15 +410,13 @@ impl Summary {
     }
 }
 
-fn not_loaded(program: &OsStr) -> String {
+fn not_loaded(command: &str, program: &OsStr) -> String {
     let program = program.to_string_lossy();
-    format!(
-        "cuguard run: the audit library was not loaded into {program:?}: nothing was recorded\n"
-    )
+    format!("{command}: the audit library was not loaded into {program:?}: nothing was recorded\n")
 }
 
 /// Whether a process has not ended. It is not a child of this one.
-fn is_running(process: u32) -> bool {
+pub(super) fn is_running(process: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     // The name is in parentheses and may have any characters.
     let state = status.rsplit_once(") ").map(|(_, rest)| rest);

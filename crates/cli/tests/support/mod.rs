@@ -1,6 +1,7 @@
 //! Starts the program.
 
 pub mod audited;
+pub mod leaky_crate;
 pub mod metrics;
 pub mod pty;
 pub mod recorded;

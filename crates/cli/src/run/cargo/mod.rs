@@ -16,22 +16,30 @@ mod plan;
 mod reports;
 mod runner;
 mod syntax;
+mod test_program;
 mod text;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
 
 use self::plan::Plan;
 use self::syntax::{Request, Subcommand};
 use super::failure::{self, Failure};
 use super::options::{AuditOptions, Format};
 use super::run_folder::RunFolder;
-use super::summary::Summary;
+use super::summary::{self, Summary};
 use super::words::{self, Words};
 use super::{child, library, print, program, serve_metrics, wants_simulation};
+
+/// The definition of the command line, for manual pages.
+pub(crate) fn command() -> clap::Command {
+    syntax::command().name("cargo-cuguard")
+}
 
 /// Runs `cargo cuguard`, or the runner that it has cargo execute. `environment` is the value of `LEAK_REPORT`.
 pub(crate) fn run(arguments: Vec<OsString>, environment: Option<OsString>) -> ExitCode {
@@ -79,7 +87,7 @@ fn try_run(request: &Request, environment: Option<OsString>) -> Result<ExitCode,
     };
     plan.write(folder.path())?;
     if let Subcommand::Run(options) = &request.subcommand {
-        serve_metrics(&options.metrics, folder.path())?;
+        serve_metrics(&options.metrics, folder.path(), summary::CARGO)?;
     }
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let variables = targets.keys();
@@ -122,6 +130,12 @@ fn runner_variable(folder: &Path, target: &str) -> Result<child::Variable, Failu
     Ok((format!("CARGO_TARGET_{name}_RUNNER"), Some(value.into())))
 }
 
+/// How long programs that cargo has not waited for may write their reports: a search of the whole memory of a process, and the
+/// names of the functions on its stack traces, take seconds.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+const NOTHING_STARTED: &str = "cargo cuguard: cargo started no program with the audit library\n";
+
 /// Prints what was found, of at most `max` tests, and returns the exit code.
 fn finish(
     request: &Request,
@@ -130,7 +144,9 @@ fn finish(
     max: usize,
     status: &ExitStatus,
 ) -> Result<ExitCode, Failure> {
-    let mut summary = Summary::read(folder.path());
+    // After Ctrl-C, cargo does not wait for the programs, which write their reports then.
+    let running = plan::wait_for_programs(folder.path(), LONGEST_WAIT);
+    let mut summary = Summary::read(folder.path(), summary::CARGO);
     summary.add_recording(words.recording());
     if words.settings().recording_file().is_some() {
         summary.set_recorded();
@@ -142,11 +158,7 @@ fn finish(
         .map(|(process, program)| (process, program.file.as_os_str()));
     let not_loaded = summary.text_of_not_loaded(files);
     let text = match &request.subcommand {
-        // Cargo has said why, or it had nothing to start.
-        _ if programs.is_empty() && !status.success() => String::new(),
-        _ if programs.is_empty() => {
-            "cargo cuguard: cargo started no program under the auditor\n".to_owned()
-        }
+        _ if programs.is_empty() => NOTHING_STARTED.to_owned(),
         Subcommand::Run(_) if words.settings().is_silent() || words.discards_reports() => {
             String::new()
         }
@@ -163,10 +175,26 @@ fn finish(
             text::render(head.trim_end(), &found, max)
         }
     };
-    folder.remove();
+    let mut late = String::new();
+    if running.is_empty() {
+        folder.remove();
+    } else {
+        let folder = folder.keep();
+        for program in &running {
+            let (process, name) = (program.process, program.name());
+            let _ = writeln!(
+                late,
+                "cargo cuguard: process {process} ({name}) still runs: it does not count, and reports into {}",
+                folder.display()
+            );
+        }
+    }
     let not_audited = not_loaded + &summary.text_of_drivers();
-    print(&(text + &not_audited));
-    if !not_audited.is_empty() {
+    print(&(text + &late + &not_audited));
+    let wants_code = words.settings().wanted_exit_code().is_some();
+    // That nothing was found says nothing then.
+    let is_unknown = programs.is_empty() && !request.only_builds() || !running.is_empty();
+    if !not_audited.is_empty() || wants_code && is_unknown && status.success() {
         return Ok(ExitCode::from(failure::NOT_AUDITED));
     }
     Ok(match words.settings().wanted_exit_code() {

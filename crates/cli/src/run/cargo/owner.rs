@@ -1,19 +1,19 @@
-//! Which test allocated a resource.
+//! Which test allocated a resource. A wrong answer is worse than none, so what is not certain is attributed to no test.
 //!
-//! The names of tests are those that the test program lists. On a stack trace, the outermost function that is a test, or is
-//! defined inside one, as a closure that runs on another thread is, names the test. Where an optimizer has inlined all of these,
-//! the name of the thread does: libtest names threads after tests, and Linux keeps 15 bytes of a name, so it must be the beginning
-//! of one test's name alone.
+//! libtest names a thread after each test, of which Linux keeps 15 bytes, and runs the test there. Its own functions are on the
+//! stack trace then, and the name is right, also where an optimizer has inlined the test, or where the test calls a function that
+//! has the name of another. On a thread without them the name says nothing: Linux gives a thread without a name that of the thread
+//! that started it. There, and on the main thread, the frames name the test: its function, or a closure in it. A crate of the same
+//! name in the program has frames that look the same, so then none counts.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use cuguard_report::FailOn;
 
 use super::plan::{Program, crate_name};
 use super::reports::{Frame, Group, LEAKED, NOT_FREED, Report};
+use super::test_program::{Place, TestProgram, is_named_after, path_in_crate, place};
 
 /// Who allocated something.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -158,24 +158,31 @@ fn what(group: &Group, fail_on: FailOn) -> Option<What> {
 /// Knows the tests of all programs.
 struct Owners<'a> {
     programs: &'a BTreeMap<u32, Program>,
-    /// The tests of each program file that was on a stack trace.
-    tests: BTreeMap<PathBuf, Vec<String>>,
+    /// Of each file that was on a stack trace.
+    files: BTreeMap<PathBuf, TestProgram>,
 }
 
 impl<'a> Owners<'a> {
     fn new(programs: &'a BTreeMap<u32, Program>) -> Self {
         Self {
             programs,
-            tests: BTreeMap::new(),
+            files: BTreeMap::new(),
         }
     }
 
     /// Who has this stack trace, and its frames that are shown.
     fn of(&mut self, process: u32, stack: &[Frame], threads: &[String]) -> (Owner, Vec<Frame>) {
         let started = self.programs.get(&process);
-        let test = stack
-            .iter()
-            .rposition(|frame| self.test_of(frame).is_some());
+        let names = match started.and_then(|started| started.test.clone()) {
+            Some(only) => vec![only],
+            None => self.tests_of(stack, threads),
+        };
+        let test = match &names[..] {
+            [name] => stack
+                .iter()
+                .rposition(|frame| self.place_in(frame).is_some_and(|(test, _)| test == *name)),
+            _ => None,
+        };
         let frames = shown(&stack[..self.end_of_shown(stack, test)]);
         let file = stack[test.unwrap_or(0)..]
             .iter()
@@ -185,11 +192,6 @@ impl<'a> Owners<'a> {
             (Some(program), _) => program.name(),
             (None, Some(file)) => self.name_of(file),
             (None, None) => format!("process {process}"),
-        };
-        let names = match (started.and_then(|started| started.test.clone()), test) {
-            (Some(only), _) => vec![only],
-            (None, Some(test)) => self.test_of(&stack[test]).into_iter().collect(),
-            (None, None) => self.tests_of_threads(started, threads),
         };
         let owner = match names.is_empty() {
             true => Owner::Program {
@@ -201,59 +203,85 @@ impl<'a> Owners<'a> {
         (owner, frames)
     }
 
+    /// Whose tests a stack trace is, on these threads. None where that is not certain.
+    fn tests_of(&mut self, stack: &[Frame], threads: &[String]) -> Vec<String> {
+        // A crate that cannot be told from another by its name says nothing.
+        let mut places = Vec::new();
+        for frame in stack {
+            let place = self.place_in(frame);
+            let file = frame.module.as_deref().unwrap_or(Path::new(""));
+            places.extend(place.filter(|_| !self.file(file).has_namesake));
+        }
+        let Some(libtest) = stack.iter().find(|frame| is_libtest(frame)) else {
+            // Some thread, with the name that it was given, or else that of the thread that started it.
+            let (mut tests, mut others) = (places.iter(), places.iter());
+            let first = tests.next().map(|(test, _)| test);
+            let is_one = others.all(|(test, _)| Some(test) == first);
+            return first.filter(|_| is_one).cloned().into_iter().collect();
+        };
+        let file = libtest.module.clone().unwrap_or_default();
+        let outermost = places.last();
+        let unnamed = [MAIN.to_owned()];
+        let threads = if threads.is_empty() {
+            &unnamed
+        } else {
+            threads
+        };
+        let mut names = Vec::new();
+        for thread in threads {
+            let tests = &self.file(&file).tests;
+            let named: Vec<_> = tests
+                .iter()
+                .filter(|test| *thread != MAIN && is_named_after(thread, test))
+                .collect();
+            let name = match (&named[..], outermost) {
+                ([name], _) => Some((*name).clone()),
+                // libtest runs the test on the main thread, or the test has named its thread. A test may call the function of
+                // another, so it must be in what libtest calls for the test.
+                ([], Some((test, Place::Closure))) => Some(test.clone()),
+                (several, Some((test, _))) if several.contains(&test) => Some(test.clone()),
+                _ => return Vec::new(),
+            };
+            names.extend(name);
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+
     /// Where the frames end that are shown: behind the test. libtest calls a closure on the same line, which calls the test.
     fn end_of_shown(&mut self, stack: &[Frame], test: Option<usize>) -> usize {
         let Some(test) = test else {
             return stack.len();
         };
-        let name = self.test_of(&stack[test]);
-        let is_itself = |frame: &Frame| {
-            let (function, file) = (frame.function.as_deref()?, frame.module.as_deref()?);
-            Some(path_in_crate(function, crate_name(file))? == name.as_deref()?)
-        };
-        let itself = stack[..test]
-            .iter()
-            .rposition(|frame| is_itself(frame) == Some(true));
-        itself.filter(|itself| itself + 1 == test).unwrap_or(test) + 1
+        let mut end = test;
+        while let Some((_, Place::Closure)) = self.place_in(&stack[end]) {
+            if end == 0 {
+                return test + 1;
+            }
+            end -= 1;
+        }
+        let is_test = self.place_in(&stack[end]) == self.place_in(&stack[test]).map(as_function);
+        if is_test { end + 1 } else { test + 1 }
     }
 
-    /// The test that a frame is in.
-    fn test_of(&mut self, frame: &Frame) -> Option<String> {
+    /// The test that a frame is in, or is in another crate of the same name.
+    fn place_in(&mut self, frame: &Frame) -> Option<(String, Place)> {
         let (function, file) = (frame.function.as_deref()?, frame.module.as_deref()?);
         // Most frames are of other crates.
         let path = path_in_crate(function, crate_name(file))?;
-        let is_inside = |test: &&String| {
-            let rest = path.strip_prefix(test.as_str());
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with("::"))
-        };
-        let tests = self.tests(file).iter().filter(is_inside);
-        tests.max_by_key(|test| test.len()).cloned()
+        let mut tests = self.file(file).tests.iter();
+        tests.find_map(|test| Some((test.clone(), place(path, test)?)))
     }
 
-    /// The tests that threads are named after: none, unless all are.
-    fn tests_of_threads(&mut self, started: Option<&Program>, threads: &[String]) -> Vec<String> {
-        let Some(program) = started else {
-            return Vec::new();
-        };
-        let tests = self.tests(&program.file);
-        let names = threads.iter().map(|thread| {
-            let mut named = tests.iter().filter(|test| thread_name(test) == *thread);
-            named.next().filter(|_| named.next().is_none())
-        });
-        let names: Option<Vec<_>> = names.map(|name| name.cloned()).collect();
-        names.unwrap_or_default()
-    }
-
-    fn tests(&mut self, file: &Path) -> &[String] {
-        if !self.tests.contains_key(file) {
-            let libraries = self.programs.values().find(|program| program.file == file);
-            let tests = list(
-                file,
-                libraries.and_then(|program| program.libraries.as_deref()),
-            );
-            self.tests.insert(file.to_owned(), tests);
+    fn file(&mut self, file: &Path) -> &TestProgram {
+        if !self.files.contains_key(file) {
+            let started = self.programs.values().find(|program| program.file == file);
+            let libraries = started.and_then(|program| program.libraries.as_deref());
+            let program = TestProgram::read(file, libraries);
+            self.files.insert(file.to_owned(), program);
         }
-        &self.tests[file]
+        &self.files[file]
     }
 
     fn name_of(&self, file: &Path) -> String {
@@ -262,19 +290,19 @@ impl<'a> Owners<'a> {
     }
 }
 
-/// What Linux keeps of the name of a test's thread.
-fn thread_name(test: &str) -> String {
-    const LENGTH: usize = 15;
-    String::from_utf8_lossy(&test.as_bytes()[..test.len().min(LENGTH)]).into_owned()
+fn as_function((test, _): (String, Place)) -> (String, Place) {
+    (test, Place::Function)
 }
 
-/// The path of a function without its crate, if it is of this crate: of `<crate::a::{closure#0} as Trait>::call`, too.
-fn path_in_crate<'f>(function: &'f str, crate_name: &str) -> Option<&'f str> {
-    let path = function.trim_start_matches(['<', '&']);
-    let path = path.strip_prefix(crate_name)?.strip_prefix("::")?;
-    // What follows is a type's argument, or a trait.
-    Some(path.split([' ', '<', '>']).next().unwrap_or(path))
+/// Whether a frame is one of those by which libtest calls a test: the thread is one that libtest started, or the main thread.
+fn is_libtest(frame: &Frame) -> bool {
+    let function = frame.function.as_deref().unwrap_or_default();
+    let names = ["test::__rust_begin_short_backtrace", "test::run_test"];
+    !frame.is_users() && names.iter().any(|name| function.starts_with(name))
 }
+
+/// The name of the main thread in reports.
+const MAIN: &str = "main";
 
 /// The program's frames. Where there are none, those of libraries.
 fn shown(stack: &[Frame]) -> Vec<Frame> {
@@ -295,158 +323,175 @@ fn shown(stack: &[Frame]) -> Vec<Frame> {
 /// How many frames of libraries are shown.
 const FEW: usize = 8;
 
-/// A function of libtest that `main` of every test program calls. It has the same bytes in both ways in which rustc mangles names.
-const LIBTEST: &[u8] = b"4test16test_main_static";
-
-/// The tests of a program. None of a program that libtest is not in: it might do something else than list them.
-fn list(file: &Path, libraries: Option<&std::ffi::OsStr>) -> Vec<String> {
-    let content = fs::read(file).unwrap_or_default();
-    if !content.windows(LIBTEST.len()).any(|part| part == LIBTEST) {
-        return Vec::new();
-    }
-    let mut command = Command::new(file);
-    command
-        .args(["--list", "--format", "terse"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null());
-    if let Some(libraries) = libraries {
-        command.env("LD_LIBRARY_PATH", libraries);
-    }
-    let listed = command.output().map(|output| output.stdout);
-    let listed = listed.unwrap_or_default();
-    let listed = String::from_utf8_lossy(&listed);
-    let tests = listed.lines().filter_map(|line| {
-        line.strip_suffix(": test")
-            .or_else(|| line.strip_suffix(": benchmark"))
-    });
-    tests.map(str::to_owned).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
     use std::path::PathBuf;
 
+    use super::super::plan::Program;
     use super::super::reports::Frame;
-    use super::{Owner, Owners, list, path_in_crate, thread_name};
+    use super::super::test_program::TestProgram;
+    use super::{Owner, Owners};
 
-    #[test]
-    fn functions_have_paths_in_their_crate() {
-        for (function, path) in [
-            ("a::tests::one", Some("tests::one")),
-            (
-                "a::tests::one::{{closure}}",
-                Some("tests::one::{{closure}}"),
-            ),
-            (
-                "<a::tests::one::{closure#0} as core::ops::FnOnce<()>>::call_once",
-                Some("tests::one::{closure#0}"),
-            ),
-            ("a::tests::one::<u32>", Some("tests::one::")),
-            ("<&a::One as b::Two>::three", Some("One")),
-            ("aa::tests::one", None),
-            ("b::a::one", None),
-            ("a", None),
-        ] {
-            assert_eq!(path_in_crate(function, "a"), path, "{function}");
-        }
-    }
-
-    #[test]
-    fn threads_have_the_first_bytes_of_names() {
-        assert_eq!(thread_name("tests::one"), "tests::one");
-        assert_eq!(thread_name("tests::the_first"), "tests::the_firs");
-    }
-
-    /// This program lists itself.
-    #[test]
-    fn the_tests_of_a_program_are_those_that_it_lists() {
-        let own = std::env::current_exe().expect("this program has a file");
-        let tests = list(&own, None);
-        let name = "run::cargo::owner::tests::the_tests_of_a_program_are_those_that_it_lists";
-        assert!(tests.iter().any(|test| test == name), "{tests:?}");
-        assert!(list("/bin/sh".as_ref(), None).is_empty());
-    }
-
-    fn owner(tests: &[&str], functions: &[&str], threads: &[&str]) -> Owner {
-        let program = super::Program {
+    /// The tests that a stack trace is attributed to, and the functions that are shown.
+    fn of(functions: &[&str], threads: &[&str], has_namesake: bool) -> (Vec<String>, Vec<String>) {
+        let program = Program {
             package: "a".to_owned(),
             file: "/t/a".into(),
-            ..super::Program::default()
+            ..Program::default()
         };
         let programs = BTreeMap::from([(7, program)]);
         let mut owners = Owners::new(&programs);
         let file = PathBuf::from("/t/a");
-        let tests = tests.iter().map(|&test| test.to_owned()).collect();
-        owners.tests.insert(file.clone(), tests);
+        let tests = ["one", "two", "tests::long_name_1", "tests::long_name_2"];
+        let program = TestProgram {
+            tests: tests.map(str::to_owned).to_vec(),
+            has_namesake,
+        };
+        owners.files.insert(file.clone(), program);
         let stack: Vec<_> = functions
             .iter()
             .map(|&function| Frame {
                 function: Some(function.to_owned()),
                 module: Some(file.clone()),
+                class: function.contains("a::").then(|| "user".to_owned()),
                 ..Frame::default()
             })
             .collect();
         let threads: Vec<_> = threads.iter().map(|&thread| thread.to_owned()).collect();
-        owners.of(7, &stack, &threads).0
+        let (owner, frames) = owners.of(7, &stack, &threads);
+        let names = match owner {
+            Owner::Tests { names, .. } => names,
+            Owner::Program { threads: of, .. } => {
+                assert_eq!(of, threads);
+                Vec::new()
+            }
+        };
+        let frames = frames.into_iter().filter_map(|frame| frame.function);
+        (names, frames.collect())
+    }
+
+    const LIBTEST: &str = "test::__rust_begin_short_backtrace::<fn()>";
+
+    #[test]
+    fn on_threads_of_libtest_the_name_is_the_tests() {
+        for (functions, threads, expected) in [
+            (&["a::one", LIBTEST][..], &["one"][..], &["one"][..]),
+            // An optimizer has inlined the test; what it calls has the name of another one.
+            (&["a::two", LIBTEST], &["one"], &["one"]),
+            (
+                &["core::ops::FnOnce::call_once", LIBTEST],
+                &["one"],
+                &["one"],
+            ),
+            (&[LIBTEST], &["one", "two"], &["one", "two"]),
+            (&[LIBTEST], &["one", "worker"], &[]),
+            // Two tests have names that begin so.
+            (&[LIBTEST], &["tests::long_name"], &[]),
+            (&[LIBTEST], &["tests::long_nam"], &[]),
+            (
+                &["a::tests::long_name_2", LIBTEST],
+                &["tests::long_nam"],
+                &["tests::long_name_2"],
+            ),
+            (&["a::one", LIBTEST], &["tests::long_nam"], &[]),
+            // The main thread, and one that the test has named.
+            (
+                &["a::one", "a::one::{{closure}}", LIBTEST],
+                &["main"],
+                &["one"],
+            ),
+            (
+                &["a::one", "a::one::{{closure}}", LIBTEST],
+                &["mine"],
+                &["one"],
+            ),
+            (&["a::one", "a::one::{{closure}}", LIBTEST], &[], &["one"]),
+            (&["a::two", LIBTEST], &["main"], &[]),
+            (
+                &["a::two", "a::one", "a::one::{{closure}}", LIBTEST],
+                &["main"],
+                &["one"],
+            ),
+        ] {
+            let names = of(functions, threads, false).0;
+            assert_eq!(names, expected, "{functions:?} {threads:?}");
+        }
     }
 
     #[test]
-    fn the_outermost_test_on_the_stack_allocated() {
-        let tests = [
-            "tests::one",
-            "tests::one::more",
-            "tests::long_name_1",
-            "tests::long_name_2",
-        ];
-        for (functions, threads, expected) in [
+    fn on_other_threads_the_frames_name_the_test() {
+        for (functions, expected) in [
             (
-                &["cust::alloc", "a::help", "a::tests::one", "test::run"][..],
-                &["main"][..],
-                &["tests::one"][..],
+                &["a::help", "a::one::{{closure}}", "std::x"][..],
+                &["one"][..],
             ),
+            (&["a::help", "a::one::{closure#0}::{closure#1}"], &["one"]),
+            (&["a::one"], &["one"]),
+            // A function of a module that has the name of a test.
+            (&["a::one::work"], &[]),
+            (&["a::one::work::{{closure}}"], &[]),
+            (&["a::one_more"], &[]),
+            (&["b::one"], &[]),
+            // A job of one test that another one's thread does while it waits.
             (
-                &["a::help", "a::tests::one::{{closure}}"],
-                &["worker"],
-                &["tests::one"],
-            ),
-            (
-                &["a::tests::one", "a::tests::one::more"],
+                &["a::two::{{closure}}", "c::wait", "a::one::{{closure}}"],
                 &[],
-                &["tests::one::more"],
             ),
-            (&["a::tests::one_more"], &[], &[]),
-            // An optimizer has inlined the test.
-            (
-                &["core::ops::FnOnce::call_once"],
-                &["tests::one"],
-                &["tests::one"],
-            ),
-            (
-                &[],
-                &["tests::one", "tests::one::mor"],
-                &["tests::one", "tests::one::more"],
-            ),
-            // Two tests have names that begin so.
-            (&[], &["tests::long_nam"], &[]),
-            (&[], &["tests::one", "worker"], &[]),
-            (&["b::tests::one"], &[], &[]),
+            // Linux has given the thread the name of the one that started it.
+            (&["a::work::{{closure}}"], &[]),
+            (&[], &[]),
         ] {
-            let expected = match expected {
-                [] => Owner::Program {
-                    program: "a".to_owned(),
-                    threads: threads.iter().map(|&thread| thread.to_owned()).collect(),
-                },
-                names => Owner::Tests {
-                    program: "a".to_owned(),
-                    names: names.iter().map(|&name| name.to_owned()).collect(),
-                },
-            };
-            assert_eq!(
-                owner(&tests, functions, threads),
-                expected,
-                "{functions:?} {threads:?}"
-            );
+            for thread in ["one", "two", "main", "worker"] {
+                let names = of(functions, &[thread], false).0;
+                assert_eq!(names, expected, "{functions:?} {thread}");
+            }
+        }
+    }
+
+    #[test]
+    fn of_a_crate_with_a_namesake_only_threads_of_libtest_name_tests() {
+        for (functions, thread, expected) in [
+            (&["a::two", "a::one", LIBTEST][..], "one", &["one"][..]),
+            (&["a::one::{{closure}}", LIBTEST], "main", &[]),
+            (&["a::one::{{closure}}"], "one", &[]),
+            (&["a::one"], "one", &[]),
+        ] {
+            let names = of(functions, &[thread], true).0;
+            assert_eq!(names, expected, "{functions:?} {thread}");
+        }
+    }
+
+    #[test]
+    fn what_calls_the_test_is_not_shown() {
+        let v0 = "<a::one::{closure#0} as core::ops::function::FnOnce<()>>::call_once";
+        for (functions, shown) in [
+            (
+                &["a::help", "a::one", "a::one::{{closure}}", LIBTEST][..],
+                2,
+            ),
+            (
+                &["a::help", "a::one", "a::one::{closure#0}", v0, LIBTEST],
+                2,
+            ),
+            (&["a::one", v0, LIBTEST], 1),
+            // The closure is the test's own, on another thread.
+            (&["a::help", "a::one::{{closure}}"], 2),
+            (
+                &[
+                    "a::one::{{closure}}",
+                    "a::one",
+                    "a::one::{{closure}}",
+                    LIBTEST,
+                ],
+                2,
+            ),
+            (&["a::two", LIBTEST], 1),
+        ] {
+            for has_namesake in [false, true] {
+                let frames = of(functions, &["one"], has_namesake).1;
+                assert_eq!(frames, functions[..shown], "{functions:?}");
+            }
         }
     }
 }

@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use super::super::failure::Failure;
+use super::super::summary::is_running;
 
 const PLAN: &str = "plan.json";
 const PROGRAMS: &str = "programs";
@@ -118,11 +122,74 @@ pub(super) fn programs(folder: &Path) -> BTreeMap<u32, Program> {
     programs.map(|program| (program.process, program)).collect()
 }
 
+/// Waits until all programs have ended, for at most this time, and returns those that have not.
+pub(super) fn wait_for_programs(folder: &Path, longest: Duration) -> Vec<Program> {
+    let start = Instant::now();
+    loop {
+        let running = programs(folder).into_values();
+        let running: Vec<_> = running
+            .filter(|program| runs(program.process, folder))
+            .collect();
+        if running.is_empty() || start.elapsed() >= longest {
+            return running;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a process is one of a run, and has not ended: the arguments of the runner, and then the environment of the program, have
+/// the folder's random name. Another one, that has the number of one that has ended, has not.
+fn runs(process: u32, folder: &Path) -> bool {
+    if !is_running(process) {
+        return false;
+    }
+    let folder = folder.as_os_str().as_bytes();
+    let read = |file: &str| fs::read(format!("/proc/{process}/{file}"));
+    let (Ok(mut words), Ok(environment)) = (read("cmdline"), read("environ")) else {
+        return false;
+    };
+    words.extend(environment);
+    // It has none for a moment as it executes the program, and as it ends.
+    words.is_empty() || words.windows(folder.len()).any(|part| part == folder)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::env;
+    use std::fs;
     use std::path::Path;
+    use std::process::Command;
+    use std::time::Duration;
 
-    use super::{Program, crate_name};
+    use super::{Program, crate_name, wait_for_programs};
+
+    #[test]
+    fn programs_that_cargo_has_left_are_waited_for() {
+        let folder = env::temp_dir().join(format!("cuguard-left-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let mut started = Command::new("sleep");
+        let started = started.arg("1000").env("CUGUARD_RUN", &folder).spawn();
+        let mut started = started.expect("it is everywhere");
+        let program = Program {
+            process: started.id(),
+            file: "/bin/sleep".into(),
+            ..Program::default()
+        };
+        program.note(&folder).expect("own folder");
+        // Another one, that has the number of one that has ended.
+        let other = Program {
+            process: std::process::id(),
+            ..program.clone()
+        };
+        other.note(&folder).expect("own folder");
+        let running = wait_for_programs(&folder, Duration::ZERO);
+        started.kill().expect("own child");
+        assert_eq!(running, [program]);
+        // Nobody has waited for it.
+        assert_eq!(wait_for_programs(&folder, Duration::MAX), []);
+        started.wait().expect("own child");
+        fs::remove_dir_all(&folder).expect("own folder");
+    }
 
     #[test]
     fn programs_are_named_after_package_and_crate() {

@@ -39,8 +39,8 @@ pub(super) struct TestOptions {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     pub(super) exitcode: Option<u8>,
 
-    /// What sets the exit code: one or more of lost, reachable, growth, oom, destroyed, separated by commas
-    /// [default: lost]. Without --exitcode the code is then 1. Those named are listed by test, too
+    /// Make these findings set the exit code: one or more of lost, reachable, growth, oom, destroyed, separated by
+    /// commas [default: lost]. Without --exitcode the code is then 1. Those named are listed by test, too
     #[arg(long, value_name = "FINDINGS")]
     pub(super) fail_on: Option<FailOn>,
 
@@ -68,26 +68,27 @@ Examples:
 
 const TEST_NOTES: &str = "\
 When the tests have ended, one line has the sums, and a list what each test lost, or did not free before its context
-was destroyed, by call site. A resource belongs to the test whose function is on the stack trace of its allocation, also
-on a thread that the test has started, or else to the test that its thread is named after. Others are listed with the
-names of their threads: nextest, which runs each test in a process of its own, attributes them, too. What is reachable
-at the end of the process, such as a context in a static, is summed up, and listed with --fail-on reachable.
+was destroyed, by call site. What a test allocates on its own thread is attributed to it; on other threads, what the
+test's function allocates, or a closure in it. Where that is not certain, a resource is listed without a test, with the
+names of threads; Linux gives a thread without a name that of the thread that started it. nextest runs each test in a
+process of its own, so there all is attributed. What is reachable at the end of the process, such as a context in a
+static, is summed up, and listed with --fail-on reachable.
 
-Doctests are run under the auditor with cargo 1.89 or newer, and are not told apart where rustdoc joins them.
+Doctests run with the audit library with cargo 1.89 or newer, and are not told apart where rustdoc joins them.
 
 The words of LEAK_REPORT that select what is recorded and shown are used (suppress=FILE, depth=N, max=N, python=no);
 those for formats and files are not. CUGUARD_DRIVER=sim runs the tests on the simulated GPU.
 
 Exit codes: cargo's, or that of --exitcode.
   2    wrong options, or a wrong word in LEAK_REPORT or CUGUARD_DRIVER
-  125  a program cannot be audited, as with `cuguard run`";
+  125  a program cannot be audited, as with `cuguard run`; with --fail-on or --exitcode also if cargo started none";
 
 const RUN_NOTES: &str = "\
 The report is that of `cuguard run`, whose --help explains options, LEAK_REPORT and CUGUARD_DRIVER.
 
 Exit codes: the program's, or that of --exitcode.
   2    wrong options, or a wrong word in LEAK_REPORT or CUGUARD_DRIVER
-  125  the program cannot be audited, as with `cuguard run`";
+  125  the program cannot be audited, as with `cuguard run`; with --fail-on or --exitcode also if cargo started none";
 
 /// What is asked for.
 #[derive(Debug)]
@@ -97,13 +98,26 @@ pub(super) struct Request {
     pub(super) cargo: Vec<OsString>,
 }
 
+impl Request {
+    /// Whether cargo is asked to start no program.
+    pub(super) fn only_builds(&self) -> bool {
+        let mut words = self.cargo.iter().take_while(|word| *word != "--");
+        words.any(|word| word == "--no-run")
+    }
+}
+
+/// The definition of the command line.
+pub(super) fn command() -> clap::Command {
+    CommandLine::command()
+}
+
 /// Parses the arguments. Prints help, or what is wrong with them, and exits.
 pub(super) fn parse(arguments: Vec<OsString>) -> Request {
     try_parse(arguments).unwrap_or_else(|error| error.exit())
 }
 
 fn try_parse(arguments: Vec<OsString>) -> Result<Request, clap::Error> {
-    let mut command = CommandLine::command();
+    let mut command = command();
     let word = arguments.first().and_then(|word| word.to_str());
     let subcommand = word.and_then(|word| command.find_subcommand(word));
     let (mut own, mut cargo) = (vec![OsString::from("cargo cuguard")], Vec::new());

@@ -75,6 +75,13 @@ pub fn leak_in_a_pool() {
     thread.spawn(job).unwrap().join().unwrap();
 }
 
+/// Forgets memory. Tests of this name test it.
+#[inline(never)]
+pub fn load() {
+    allocate(7 << 20);
+    std::hint::black_box(());
+}
+
 #[cfg(test)]
 mod tests {
     use super::{allocate, allocate_here, free, function, set_up};
