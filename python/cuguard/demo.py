@@ -5,7 +5,6 @@
 """
 
 import ctypes
-import sys
 
 
 def start():
@@ -13,7 +12,11 @@ def start():
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        sys.exit("there is no CUDA driver; without a GPU: CUGUARD_DRIVER=sim cuguard run -- python3 -m cuguard.demo")
+        # Not one of `sys.exit`: a file of tests that imports this would end pytest.
+        raise RuntimeError(
+            "there is no CUDA driver; on a machine without a GPU start the command with CUGUARD_DRIVER=sim: "
+            "CUGUARD_DRIVER=sim cuguard run -- python3 -m cuguard.demo, or CUGUARD_DRIVER=sim pytest --cuguard"
+        ) from None
     context = ctypes.c_void_p()
     check(cuda.cuInit(0), "cuInit")
     check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), "cuDevicePrimaryCtxRetain")

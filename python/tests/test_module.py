@@ -76,7 +76,7 @@ try:
         keep(3 << 20)
 except cuguard.MemoryGrowth as error:
     text = str(error)
-    assert text.startswith("memory grew by 3 MiB\\n  3 MiB in 1 device block, "), text
+    assert text.startswith("memory grew by 3 MiB\\n  3 MiB in 1 allocation of device memory, "), text
     assert text.endswith("program.py:15 in <module>"), text
     assert error.sites[0].bytes == 3 << 20
 else:
