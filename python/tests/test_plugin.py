@@ -70,7 +70,7 @@ def test_the_summary(tests):
     ], output
     assert summary[4] == "  7 MiB in 1 allocation of device memory, test_program.py:14 in table", output
     assert summary[5] == "test_program.py::test_refused was refused memory 1 time:"
-    assert summary[6].startswith("  1048576 GiB by cuMemAlloc_v2, "), output
+    assert summary[6].startswith("  1024 TiB by cuMemAlloc_v2, "), output
     assert "driver.py:28 in %s__init__" % ("Block." if QUALIFIED else "") in summary[6], output
     assert summary[6].endswith(", called from test_program.py:41 in test_refused"), output
     assert summary[7] == "peaks of device memory:"
