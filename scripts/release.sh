@@ -103,7 +103,7 @@ What is left for a person, at commit $(git rev-parse --short HEAD):
   git tag --annotate v$version --message "cuguard $version" && git push origin v$version
 
 The tag starts .github/workflows/release.yml: wheels and archives for both processors, and a draft of the release. Its last two
-jobs, PyPI and crates.io, wait for an approval of the environment \`release\`. Without hosted CI, instead of them:
+jobs, PyPI and crates.io, wait for an approval of the environment \`release\`. To publish without hosted CI, run these instead:
 
   cargo publish --workspace --locked
   python3 -m twine upload $folder/*.whl

@@ -6,7 +6,18 @@ from typing import List
 
 from ._snapshot import Site, Snapshot, snapshot
 
-_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+#: What kinds of memory are called, as in the reports of ``cuguard run``.
+_MEMORY = {
+    "pooled": "pool memory",
+    "pinned": "pinned host memory",
+    "registered": "registered host memory",
+    "write_combined": "write-combined host memory",
+    "mapped": "mapped physical memory",
+    "stream_ordered": "stream-ordered memory",
+    "graph_memory": "graph memory",
+}
 
 
 def size(number: int) -> str:
@@ -18,15 +29,16 @@ def size(number: int) -> str:
 
 
 def counted(site: Site) -> str:
-    """What a call site has: ``64 MiB in 2 device blocks, train.py:12 in load``."""
-    noun = site.kind.replace("_", "-")
+    """What a call site has: ``64 MiB in 2 allocations of device memory, train.py:12 in load``."""
+    plural = "" if site.count == 1 else "s"
+    memory = _MEMORY.get(site.kind) or site.kind.replace("_", " ") + " memory"
     if not site.bytes:
-        what = "%d %s%s" % (site.count, noun, "" if site.count == 1 else "s")
+        what = "%d %s%s" % (site.count, site.kind.replace("_", " "), plural)
     elif site.count > 0:
-        what = "%s in %d %s block%s" % (size(site.bytes), site.count, noun, "" if site.count == 1 else "s")
+        what = "%s in %d allocation%s of %s" % (size(site.bytes), site.count, plural, memory)
     else:
-        # Fewer blocks than before, and larger ones.
-        what = "%s more in %s blocks" % (size(site.bytes), noun)
+        # Fewer than before, and larger ones.
+        what = "%s more in allocations of %s" % (size(site.bytes), memory)
     label = " (%s)" % site.label if site.label else ""
     return "%s%s, %s" % (what, label, site.place)
 
@@ -84,7 +96,7 @@ class no_growth:
     ...     train_step()
     Traceback (most recent call last):
     cuguard.MemoryGrowth: memory grew by 64 MiB
-      64 MiB in 1 device block, train.py:12 in train_step
+      64 MiB in 1 allocation of device memory, train.py:12 in train_step
     """
 
     def __init__(self, allowed: int = 0):

@@ -13,7 +13,11 @@ def start():
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        sys.exit("there is no CUDA driver; without a GPU: CUGUARD_DRIVER=sim cuguard run -- python3 -m cuguard.demo")
+        # Not `sys.exit`: it would end pytest, where a file of tests calls this.
+        raise RuntimeError(
+            "there is no CUDA driver; on a machine without a GPU start the command with CUGUARD_DRIVER=sim: "
+            "CUGUARD_DRIVER=sim cuguard run -- python3 -m cuguard.demo, or CUGUARD_DRIVER=sim pytest --cuguard"
+        ) from None
     context = ctypes.c_void_p()
     check(cuda.cuInit(0), "cuInit")
     check(cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0), "cuDevicePrimaryCtxRetain")
@@ -43,7 +47,10 @@ def train_step(cuda):
 
 
 def main():
-    cuda = start()
+    try:
+        cuda = start()
+    except RuntimeError as error:
+        sys.exit(str(error))
     weights = allocate(cuda, 16 << 20)
     for _ in range(4):
         train_step(cuda)

@@ -76,7 +76,7 @@ try:
         keep(3 << 20)
 except cuguard.MemoryGrowth as error:
     text = str(error)
-    assert text.startswith("memory grew by 3 MiB\\n  3 MiB in 1 device block, "), text
+    assert text.startswith("memory grew by 3 MiB\\n  3 MiB in 1 allocation of device memory, "), text
     assert text.endswith("program.py:15 in <module>"), text
     assert error.sites[0].bytes == 3 << 20
 else:
@@ -197,3 +197,29 @@ def test_the_demo_of_the_documentation(audited):
     assert "lost 12 MiB in 4 allocations of device memory\n" in output, output
     lost, _, after = output.partition("at the peak")
     assert "train_step" in lost and "16 MiB" not in lost and "16 MiB" in after, output
+
+
+def test_without_a_driver_the_demo_names_the_simulated_gpu(run):
+    none = "import ctypes\ndef none(*_):\n    raise OSError\nctypes.CDLL = none\nfrom cuguard import demo\n"
+    code, output = run(sys.executable, "-c", none + "demo.start()\n")
+    assert code == 1 and "\nRuntimeError: there is no CUDA driver; " in output and "CUGUARD_DRIVER=sim pytest" in output, output
+    code, output = run(sys.executable, "-c", none + "demo.main()\n")
+    assert code == 1 and output.startswith("there is no CUDA driver; ") and "Traceback" not in output, output
+
+
+def test_sizes_and_kinds_have_the_words_of_the_reports(run):
+    text = """
+from cuguard import Site
+from cuguard._growth import counted, size
+
+assert [size(3 << 50), size(3 << 39), size(1 << 30)] == ["3072 TiB", "1.5 TiB", "1 GiB"]
+def site(kind, count, bytes):
+    return counted(Site(kind, "load", "a.py", 3, None, True, "", count, bytes))
+
+assert site("device", 1, 1 << 20) == "1 MiB in 1 allocation of device memory, a.py:3 in load"
+assert site("stream_ordered", 2, 1 << 20) == "1 MiB in 2 allocations of stream-ordered memory, a.py:3 in load"
+assert site("pinned", 0, 1 << 20) == "1 MiB more in allocations of pinned host memory, a.py:3 in load"
+assert site("stream", 2, 0) == "2 streams, a.py:3 in load"
+"""
+    code, output = run(sys.executable, "-c", text)
+    assert code == 0, output

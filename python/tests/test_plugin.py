@@ -65,12 +65,12 @@ def test_the_summary(tests):
     summary = output.split("cuguard: GPU memory")[1].splitlines()
     assert summary[1:4] == [
         "test_program.py::test_keeps keeps 6 MiB:",
-        "  6 MiB in 2 device blocks, test_program.py:27 in " + ("test_keeps.<locals>.load" if QUALIFIED else "load"),
+        "  6 MiB in 2 allocations of device memory, test_program.py:27 in " + ("test_keeps.<locals>.load" if QUALIFIED else "load"),
         "fixture table (session) keeps, after the last test:",
     ], output
-    assert summary[4] == "  7 MiB in 1 device block, test_program.py:14 in table", output
+    assert summary[4] == "  7 MiB in 1 allocation of device memory, test_program.py:14 in table", output
     assert summary[5] == "test_program.py::test_refused was refused memory 1 time:"
-    assert summary[6].startswith("  1048576 GiB by cuMemAlloc_v2, "), output
+    assert summary[6].startswith("  1024 TiB by cuMemAlloc_v2, "), output
     assert "driver.py:28 in %s__init__" % ("Block." if QUALIFIED else "") in summary[6], output
     assert summary[6].endswith(", called from test_program.py:41 in test_refused"), output
     assert summary[7] == "peaks of device memory:"
@@ -179,7 +179,7 @@ class TestIt:
     code, output = tests(text, "--cuguard")
     summary = output.split("cuguard: GPU memory")[1]
     assert summary.count("fixture model (class) keeps, after the last test:") == 1, output
-    assert "  10 MiB in 1 device block, " in summary, output
+    assert "  10 MiB in 1 allocation of device memory, " in summary, output
 
 
 FIXTURES = """

@@ -98,6 +98,17 @@ pub(crate) fn descendants(process: u32) -> Vec<u32> {
     found.split_off(1)
 }
 
+/// Whether a process has a thread that has not ended: its parent may not have waited for it.
+pub(crate) fn is_running(process: u32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{process}/task"));
+    threads.into_iter().flatten().flatten().any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        // Behind the name, which may have any characters.
+        let state = stat.rsplit_once(") ").map(|(_, rest)| rest.as_bytes());
+        state.is_some_and(|state| !matches!(state.first(), None | Some(b'Z' | b'X')))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
@@ -120,5 +131,22 @@ mod tests {
             return;
         }
         assert!(found.contains(&child.id()), "{found:?}");
+    }
+
+    #[test]
+    fn a_process_that_is_not_waited_for_has_ended() {
+        let mut child = Command::new("cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        assert!(super::is_running(child.id()) && super::is_running(std::process::id()));
+        drop(child.stdin.take());
+        while super::is_running(child.id()) {
+            std::thread::yield_now();
+        }
+        assert!(std::path::Path::new(&format!("/proc/{}", child.id())).exists());
+        child.wait().unwrap();
+        assert!(!super::is_running(child.id()));
     }
 }

@@ -270,6 +270,18 @@ fn a_capture_is_not_invalidated() {
 }
 
 #[test]
+fn the_name_of_a_program_may_have_spaces() {
+    let Some(program) = metered() else { return };
+    let copy = subfolder("metrics program").join("my program");
+    std::fs::copy(program, &copy).expect("it can be copied");
+    let (mut run, address) = Piped::run(&[], &[copy.to_str().unwrap(), "secret"]);
+    let process = run.ready();
+    let info = "process_info{command=\"my program\"}";
+    assert_eq!(scrape(&address).of(process, info), Some(1));
+    assert_eq!(run.end().0, Some(0));
+}
+
+#[test]
 fn several_processes_have_series_of_their_own() {
     let Some(program) = metered() else { return };
     let program = program.to_str().unwrap();
@@ -342,7 +354,8 @@ fn a_run_has_metrics_from_the_start() {
 fn clients_that_misbehave_do_no_harm() {
     let (mut run, address) = Piped::run(&[], &["sh", "-c", "echo ready 1; read line; exit 3"]);
     run.ready();
-    let idle: Vec<_> = (0..5)
+    // More than are served at once.
+    let idle: Vec<_> = (0..100)
         .map(|_| TcpStream::connect(&address).expect("it listens"))
         .collect();
     let status = |request: &[u8]| exchange(&address, request).expect("a response").status();
@@ -492,6 +505,18 @@ fn a_program_with_the_crate_is_printed_and_served() {
     server.child.kill().expect("it runs");
     server.end();
 
+    // Others may run on this machine.
+    let all = output(&mut command(&["metrics"]));
+    let (stdout, stderr) = (text(&all.stdout), text(&all.stderr));
+    if all.status.success() {
+        assert_ne!(Metrics::parse(&stdout).total("processes"), 0);
+    } else {
+        assert_eq!((all.status.code(), stdout.as_str()), (Some(1), ""));
+        assert!(
+            stderr.starts_with("cuguard metrics: ") && stderr.lines().count() == 1,
+            "{stderr}"
+        );
+    }
     // Who names a process is told why there are no figures of it.
     let missing = output(&mut command(&["metrics", &id]));
     assert_eq!(missing.status.code(), Some(1));

@@ -422,6 +422,18 @@ fn foreign_and_broken_files() {
         String::from_utf8_lossy(&output.stdout).starts_with("cuguard: process "),
         "{output:?}"
     );
+    assert!(output.stderr.is_empty(), "{output:?}");
+    // An output that has no place for it; of the page it is a part.
+    let said = format!("cuguard report: {torn}: the file was cut off: ");
+    for (option, is_said) in [("--trace", true), ("--pprof", true), ("--html", false)] {
+        let out = folder.path(&option[2..]);
+        let output = cuguard(&["report", &torn, option, &out]);
+        assert!(output.status.success(), "{output:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(stderr.starts_with(&said), is_said, "{stderr}");
+    }
+    let output = cuguard(&["report", &good, "--trace", &folder.path("whole")]);
+    assert!(output.stderr.is_empty(), "{output:?}");
 }
 
 #[test]

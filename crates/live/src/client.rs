@@ -154,8 +154,7 @@ pub fn ask_within(
         }
         for server in 0..folder::SERVERS {
             let socket = path.join(folder::socket_name(process, server));
-            let left = until.saturating_duration_since(Instant::now());
-            match ask_one(&socket, process, user, request, left) {
+            match ask_one(&socket, process, user, request, until) {
                 Ok(Some(reply)) => replies.push(reply),
                 Ok(None) => {}
                 Err(error) => problem = problem.or(Some(error)),
@@ -293,10 +292,11 @@ fn ask_one(
     process: u32,
     user: u32,
     request: Request,
-    within: Duration,
+    until: Instant,
 ) -> Result<Option<String>, AskError> {
     let failed = |error| AskError::Connection { process, error };
-    let stream = match connect(socket, within) {
+    let left = || until.saturating_duration_since(Instant::now());
+    let stream = match connect(socket, left()) {
         Ok(stream) => stream,
         Err(error) => {
             return match error.kind() {
@@ -309,7 +309,7 @@ fn ask_one(
     if peer.uid != user || u32::try_from(peer.pid) != Ok(process) {
         return Ok(None);
     }
-    match exchange(stream, request, within).map_err(failed)? {
+    match exchange(stream, request, left()).map_err(failed)? {
         Ok(body) => Ok(Some(body)),
         Err(why) => Err(AskError::Refused { process, why }),
     }

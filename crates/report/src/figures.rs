@@ -13,6 +13,8 @@ pub struct Figures {
     pub process: u32,
     /// Its command line.
     pub command: String,
+    /// The path of its program. Empty where it is not known.
+    pub program: String,
     /// The time of the figures, from any fixed moment of the process.
     pub time: Duration,
     /// By kind, for kinds that were ever allocated.
@@ -38,7 +40,7 @@ pub struct KindFigures {
 
 /// The figures of one device: all kinds of device memory together.
 ///
-/// What is alive is what the program asked for. What pools keep beyond it is cached; what they round blocks up by is in neither.
+/// Live bytes are the requested sizes. A pool's rounding counts as neither live nor cached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceFigures {
     /// Its ordinal, as the process sees it. `None` where it is not known, and for memory of the host that is refused.

@@ -51,7 +51,7 @@ pub struct Metrics {
 /// All figures of one process.
 #[derive(Default)]
 struct Process<'a> {
-    command: &'a str,
+    program: &'a str,
     kinds: BTreeMap<Kind<'a>, KindFigures>,
     devices: BTreeMap<Option<u32>, DeviceFigures>,
     /// By kind and name.
@@ -76,7 +76,7 @@ fn is_memory((index, _): Kind<'_>, figures: &KindFigures) -> bool {
 
 impl<'a> Process<'a> {
     fn add(&mut self, figures: &'a Figures) {
-        self.command = &figures.command;
+        self.program = program(figures);
         for more in &figures.kinds {
             let sum = self.kinds.entry(kind(&more.kind)).or_default();
             sum.on_device |= more.on_device;
@@ -192,8 +192,11 @@ fn escaped(value: &str) -> Cow<'_, str> {
 }
 
 /// The file name of a program. Not its arguments: they may have secrets, which everyone who can scrape would see.
-fn program(command: &str) -> &str {
-    let path = command.split(' ').next().unwrap_or_default();
+fn program(figures: &Figures) -> &str {
+    let path = match figures.program.as_str() {
+        "" => figures.command.split(' ').next().unwrap_or_default(),
+        path => path,
+    };
     path.rsplit('/').next().unwrap_or_default()
 }
 
@@ -254,7 +257,7 @@ impl Metrics {
         let help = "1 for each process, with the file name of its program.";
         let mut info = Family::new(&mut text, "cuguard_process_info", "gauge", help);
         for (pid, _, process) in &processes {
-            info.row(&[("pid", pid), ("command", program(process.command))], 1);
+            info.row(&[("pid", pid), ("command", process.program)], 1);
         }
         for (name, kind, help, value) in DEVICES {
             let mut family = Family::new(&mut text, name, kind, help);

@@ -176,9 +176,13 @@ impl Stats {
             file: name.file,
             line: name.line,
         });
+        // In the command line, spaces separate words and are part of them.
+        let is_own = self.process == std::process::id();
+        let program = is_own.then(|| std::env::current_exe().ok()).flatten();
         Figures {
             process: self.process,
             command: self.command.clone(),
+            program: program.map_or_else(String::new, |path| path.to_string_lossy().into_owned()),
             time: self.time,
             kinds: kinds.collect(),
             devices: self.devices.clone(),

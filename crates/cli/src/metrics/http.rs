@@ -1,16 +1,20 @@
 //! A server for one page: `GET /metrics`, HTTP/1.1, one request for each connection.
 //!
-//! This much needs no library: a request's first line is all that is read of it. What a client can do is bounded: how many are
-//! served at once, how long a request and a response take, and how long a request is. Clients beyond that wait in the system's
-//! queue.
+//! This much needs no library: a request's first line is all that is read of it. What a client can do is bounded: how long a
+//! request and a response take, and how long a request is. Each client has a thread; beyond so many, those that have not sent a
+//! request are no longer waited for, the oldest first.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How many clients are served at once.
-const WORKERS: usize = 8;
+/// How many clients may be connected without having sent a request.
+const SENDING: usize = 32;
+/// How many clients are served at once, in all. Others wait in the system's queue.
+const SERVED: usize = 64;
 /// How long a client may take to send its request, and again to read the response.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest request, in bytes.
@@ -42,32 +46,102 @@ impl Response {
     }
 }
 
-/// Serves `page` to all clients, and does not return.
-pub(super) fn serve(listener: &TcpListener, page: &(dyn Fn() -> String + Sync)) {
-    thread::scope(|scope| {
-        for _ in 1..WORKERS {
-            // With fewer threads, fewer clients are served at once.
-            let _ = thread::Builder::new()
-                .name("metrics".to_owned())
-                .spawn_scoped(scope, || work(listener, page));
-        }
-        work(listener, page);
-    });
+/// Those that are connected.
+#[derive(Debug, Default)]
+struct Clients {
+    state: Mutex<State>,
+    /// One has been served.
+    left: Condvar,
 }
 
-fn work(listener: &TcpListener, page: &(dyn Fn() -> String + Sync)) {
-    loop {
-        match listener.accept() {
-            // A client that fails has itself to blame.
-            Ok((client, _)) => drop(serve_one(client, page)),
-            // Out of descriptors, perhaps: others may be closed meanwhile.
-            Err(_) => thread::sleep(Duration::from_millis(100)),
+#[derive(Debug, Default)]
+struct State {
+    served: usize,
+    /// How many there were so far, which numbers them.
+    count: u64,
+    /// Those that have not sent a request, the oldest first.
+    sending: VecDeque<(u64, TcpStream)>,
+}
+
+/// One of them, until it is dropped.
+#[derive(Debug)]
+struct Client<'a> {
+    clients: &'a Clients,
+    number: u64,
+    stream: TcpStream,
+}
+
+impl Clients {
+    /// Waits until there is room for one more. Where many have sent nothing, the oldest of them has to make room.
+    fn admit(&self, stream: TcpStream) -> io::Result<Client<'_>> {
+        let another = stream.try_clone()?;
+        let mut state = cuguard_sync::lock(&self.state);
+        while state.served >= SERVED {
+            let waited = self.left.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
         }
+        if state.sending.len() >= SENDING
+            && let Some((_, oldest)) = state.sending.pop_front()
+        {
+            // Its thread reads the end of the request.
+            let _ = oldest.shutdown(Shutdown::Read);
+        }
+        state.served += 1;
+        state.count += 1;
+        let number = state.count;
+        state.sending.push_back((number, another));
+        Ok(Client {
+            clients: self,
+            number,
+            stream,
+        })
     }
 }
 
-fn serve_one(mut client: TcpStream, page: &dyn Fn() -> String) -> io::Result<()> {
-    let request = read_request(&mut client, Instant::now() + PATIENCE)?;
+impl Client<'_> {
+    /// What it has sent; from now on it is not one that makes room.
+    fn request(&mut self) -> io::Result<Vec<u8>> {
+        let request = read_request(&mut self.stream, Instant::now() + PATIENCE);
+        self.is_sending_no_more(&mut cuguard_sync::lock(&self.clients.state));
+        request
+    }
+
+    fn is_sending_no_more(&self, state: &mut State) {
+        state.sending.retain(|(number, _)| *number != self.number);
+    }
+}
+
+impl Drop for Client<'_> {
+    fn drop(&mut self) {
+        let mut state = cuguard_sync::lock(&self.clients.state);
+        self.is_sending_no_more(&mut state);
+        state.served -= 1;
+        self.clients.left.notify_one();
+    }
+}
+
+/// Serves `page` to all clients, and does not return.
+pub(super) fn serve(listener: &TcpListener, page: &(dyn Fn() -> String + Sync)) {
+    let clients = Clients::default();
+    thread::scope(|scope| {
+        loop {
+            let client = listener.accept();
+            match client.and_then(|(stream, _)| clients.admit(stream)) {
+                // A client that fails has itself to blame. Without a thread, the connection is closed.
+                Ok(client) => drop(
+                    thread::Builder::new()
+                        .name("metrics".to_owned())
+                        .spawn_scoped(scope, move || serve_one(client, page)),
+                ),
+                // Out of descriptors, perhaps: others may be closed meanwhile.
+                Err(_) => thread::sleep(Duration::from_millis(100)),
+            }
+        }
+    });
+}
+
+fn serve_one(mut client: Client<'_>, page: &dyn Fn() -> String) -> io::Result<()> {
+    let request = client.request()?;
     let (has_body, response) = respond(&request, page);
     let mut bytes = format!(
         "HTTP/1.1 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{}Connection: close\r\n\r\n",
@@ -80,12 +154,13 @@ fn serve_one(mut client: TcpStream, page: &dyn Fn() -> String) -> io::Result<()>
     if has_body {
         bytes.extend_from_slice(response.body.as_bytes());
     }
-    write_all(&mut client, &bytes, Instant::now() + PATIENCE)?;
+    let client = &mut client.stream;
+    write_all(client, &bytes, Instant::now() + PATIENCE)?;
     // A connection that is closed with unread bytes is reset, and the response with it.
     client.shutdown(Shutdown::Write)?;
     let until = Instant::now() + LINGER;
     let mut rest = [0; 4096];
-    while read_some(&mut client, &mut rest, until)? != 0 {}
+    while read_some(client, &mut rest, until)? != 0 {}
     Ok(())
 }
 
@@ -105,8 +180,28 @@ fn read_request(client: &mut TcpStream, until: Instant) -> io::Result<Vec<u8>> {
 }
 
 fn is_complete(request: &[u8]) -> bool {
+    let request = without_empty_lines(request);
     let has = |end: &[u8]| request.windows(end.len()).any(|bytes| bytes == end);
     has(b"\r\n\r\n") || has(b"\n\n")
+}
+
+/// Old clients send an empty line before a request.
+fn without_empty_lines(mut request: &[u8]) -> &[u8] {
+    while let [b'\r' | b'\n', rest @ ..] = request {
+        request = rest;
+    }
+    request
+}
+
+/// The path of a target: `/metrics` of `/metrics?a=b`, and of `http://host/metrics`, as proxies send it.
+fn path_of(target: &str) -> &str {
+    let target = match target.split_at_checked("http://".len()) {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("http://") => {
+            rest.find('/').map_or("/", |at| &rest[at..])
+        }
+        _ => target,
+    };
+    target.split('?').next().unwrap_or_default()
 }
 
 /// Reads once, until a moment.
@@ -156,14 +251,14 @@ fn respond(request: &[u8], page: &dyn Fn() -> String) -> (bool, Response) {
         };
         return (true, response);
     }
-    let line = request
+    let line = without_empty_lines(request)
         .split(|byte| *byte == b'\n')
         .next()
         .unwrap_or_default();
     let line = str::from_utf8(line).unwrap_or_default().trim_end();
     let words: Vec<&str> = line.split(' ').collect();
     let (method, path) = match words[..] {
-        [method, path, version] if version.starts_with("HTTP/1.") => (method, path),
+        [method, target, version] if version.starts_with("HTTP/1.") => (method, path_of(target)),
         _ => {
             return (
                 true,
@@ -172,7 +267,6 @@ fn respond(request: &[u8], page: &dyn Fn() -> String) -> (bool, Response) {
         }
     };
     let has_body = method != "HEAD";
-    let path = path.split('?').next().unwrap_or_default();
     let response = match (method, path) {
         (_, path) if path != "/metrics" => {
             Response::error("404 Not Found", "metrics are at /metrics")
@@ -193,7 +287,42 @@ fn respond(request: &[u8], page: &dyn Fn() -> String) -> (bool, Response) {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST, respond};
+    use std::io::{self, Read};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::{Clients, LONGEST, SENDING, respond};
+
+    /// Without time limits, so a client that is waited for would be waited for here.
+    #[test]
+    fn the_oldest_client_that_has_sent_nothing_makes_room() -> io::Result<()> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let (clients, mut connected) = (Clients::default(), Vec::new());
+        let mut connect = || {
+            connected.push(TcpStream::connect(listener.local_addr()?)?);
+            clients.admit(listener.accept()?.0)
+        };
+        let mut admitted = (0..SENDING)
+            .map(|_| connect())
+            .collect::<io::Result<Vec<_>>>()?;
+        // This one has sent its request.
+        let sent = admitted.remove(0);
+        sent.is_sending_no_more(&mut cuguard_sync::lock(&clients.state));
+        admitted.push(connect()?);
+        let is_open = |client: &mut TcpStream| {
+            client.set_nonblocking(true)?;
+            let read = client.read(&mut [0]).map_err(|error| error.kind());
+            client.set_nonblocking(false)?;
+            io::Result::Ok(read == Err(io::ErrorKind::WouldBlock))
+        };
+        assert!(is_open(&mut admitted[0].stream)?);
+        admitted.push(connect()?);
+        assert_eq!(admitted[0].stream.read(&mut [0])?, 0);
+        assert!(is_open(&mut admitted[1].stream)?);
+        drop((admitted, sent));
+        let state = cuguard_sync::lock(&clients.state);
+        assert_eq!((state.served, state.sending.len()), (0, 0));
+        Ok(())
+    }
 
     #[test]
     fn only_get_of_the_page_is_served() {
@@ -208,10 +337,25 @@ mod tests {
         assert_eq!(status(b"GET /metrics?a=/b HTTP/1.0\n\n"), 200);
         assert_eq!(status(b"HEAD /metrics HTTP/1.1\r\n\r\n"), 200);
         assert_eq!(
+            status(b"GET http://host:9400/metrics HTTP/1.1\r\n\r\n"),
+            200
+        );
+        assert_eq!(status(b"GET HTTP://[::1]/metrics?a HTTP/1.1\r\n\r\n"), 200);
+        assert_eq!(status(b"\r\n\r\n\nGET /metrics HTTP/1.1\r\n\r\n"), 200);
+        assert_eq!(
             status(b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc"),
             405
         );
-        for path in ["/", "/metrics/", "metrics", "/Metrics", "//metrics"] {
+        for path in [
+            "/",
+            "/metrics/",
+            "metrics",
+            "/Metrics",
+            "//metrics",
+            "http://metrics",
+            "http://metrics/",
+            "ftp://host/metrics",
+        ] {
             let request = format!("GET {path} HTTP/1.1\r\n\r\n");
             assert_eq!(status(request.as_bytes()), 404, "{path}");
         }
@@ -221,7 +365,7 @@ mod tests {
             "GET  /metrics HTTP/1.1",
             "GET /metrics HTTP/2",
             "\u{1}\u{2}",
-            "",
+            " ",
         ] {
             let request = format!("{other}\r\n\r\n");
             assert_eq!(status(request.as_bytes()), 400, "{other}");
@@ -229,6 +373,7 @@ mod tests {
         assert_eq!(status(b"\xff\xfe /metrics HTTP/1.1\r\n\r\n"), 400);
         assert_eq!(status(b"GET /metrics HTTP/1.1\r\n"), 408);
         assert_eq!(status(b""), 408);
+        assert_eq!(status(b"\r\n\r\n"), 408);
         let long = [b"GET /metrics HTTP/1.1\r\nA: ".as_slice(), &[b'a'; LONGEST]].concat();
         assert_eq!(status(&long), 431);
     }

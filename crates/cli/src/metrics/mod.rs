@@ -17,12 +17,11 @@ use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 use clap::Args;
 
 pub(crate) use scrape::Which;
-use scrape::{OF_SCRAPE, ONCE, Scrape};
+use scrape::{Scrape, Shared};
 
 /// The call sites of each process that have a series of their own.
 const TOP: &str = "20";
@@ -109,16 +108,11 @@ fn try_run(options: &Options) -> Result<(), String> {
         let listener = TcpListener::bind(address).map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         let _ = writeln!(io::stderr(), "cuguard metrics: http://{bound}/metrics");
-        let scrape = Mutex::new(scrape);
-        http::serve(&listener, &|| cuguard_sync::lock(&scrape).text(OF_SCRAPE).0);
+        let scrape = Shared::new(scrape);
+        http::serve(&listener, &|| scrape.text());
         return Ok(());
     }
-    let (text, problem) = scrape.text(ONCE);
-    // Who names a process wants to know why there are no figures of it.
-    if let Some(problem) = problem.filter(|_| !options.processes.is_empty()) {
-        return Err(problem.to_string());
-    }
-    match io::stdout().write_all(text.as_bytes()) {
+    match io::stdout().write_all(scrape.once()?.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
         _ => Ok(()),
     }
@@ -137,10 +131,10 @@ pub(crate) fn serve_run(
 ) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind(address)?;
     let bound = listener.local_addr()?;
-    let scrape = Mutex::new(Scrape::new(Which::OfRun(folder.to_owned()), options.top));
+    let scrape = Shared::new(Scrape::new(Which::OfRun(folder.to_owned()), options.top));
     std::thread::Builder::new()
         .name("metrics".to_owned())
-        .spawn(move || http::serve(&listener, &|| cuguard_sync::lock(&scrape).text(OF_SCRAPE).0))?;
+        .spawn(move || http::serve(&listener, &|| scrape.text()))?;
     Ok(bound)
 }
 

@@ -1,23 +1,26 @@
 //! Which processes are asked, and their replies as metrics.
 
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use std::{fs, io, thread};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cuguard::snapshot::{Amount, Totals};
 use cuguard_live::{AskError, Request, ask_within};
 use cuguard_report::{DeviceFigures, Figures, KindFigures, Metrics, SiteFigures};
 use serde::Deserialize;
 
-use crate::live_process::descendants;
+use crate::live_process::{descendants, is_running};
 
-/// How long a process is waited for: for a scrape, as Prometheus waits for 10 s by default. A process that has not named its call
-/// sites before may take longer, and has the names at the next one.
-pub(super) const OF_SCRAPE: Duration = Duration::from_secs(5);
+/// The time limit of a scrape, for all processes together: Prometheus waits for 10 s by default. A process that has not named its
+/// call sites before may take longer, and has the names at the next one.
+const OF_SCRAPE: Duration = Duration::from_secs(5);
 /// The same where the metrics are printed once.
-pub(super) const ONCE: Duration = Duration::from_secs(60);
-/// How many processes are asked at once: one that is stopped keeps none of the others from being asked.
-const AT_ONCE: usize = 64;
+const ONCE: Duration = Duration::from_secs(60);
+/// How many processes are asked at once: those that are stopped keep none of the others from being asked.
+const AT_ONCE: usize = 512;
 
 /// Which processes are asked.
 #[derive(Debug)]
@@ -45,59 +48,134 @@ impl Scrape {
         }
     }
 
-    /// The metrics of this moment; and where no process has any, why the first one has none.
-    pub(super) fn text(&mut self, patience: Duration) -> (String, Option<AskError>) {
+    /// The metrics of this moment; or why no process has any.
+    pub(super) fn once(&mut self) -> Result<String, String> {
+        let (text, problem) = self.text(Instant::now() + ONCE);
+        match problem {
+            None => Ok(text),
+            Some(problem) => Err(problem),
+        }
+    }
+
+    /// The metrics of this moment, as far as processes reply in time; and where no process has any, why.
+    fn text(&mut self, until: Instant) -> (String, Option<String>) {
         let sites = self.metrics.wanted_sites();
         let (mut figures, mut silent, mut problem) = (Vec::new(), 0, None);
-        for processes in self.which.processes().chunks(AT_ONCE) {
-            for (process, result) in ask_all(processes, Request::Stats { sites }, patience) {
-                match result {
-                    Ok(texts) => {
-                        figures.extend(texts.iter().filter_map(|text| read(process, text)))
-                    }
-                    Err(error) => {
-                        let is_missing = matches!(
-                            error,
-                            AskError::NoServer { .. }
-                                | AskError::NoProcess { .. }
-                                | AskError::OtherUser { .. }
-                        );
-                        silent += u64::from(!is_missing);
-                        problem.get_or_insert(error);
+        for (process, result) in ask_all(self.which.processes(), Request::Stats { sites }, until) {
+            match result {
+                Ok(texts) => figures.extend(texts.iter().filter_map(|text| read(process, text))),
+                Err(error) => {
+                    let is_missing = is_missing(&error);
+                    silent += u64::from(!is_missing);
+                    // Who names a process wants to know why there are no figures of it. Of others, sockets may be left.
+                    if !(is_missing && matches!(self.which, Which::OfUser)) {
+                        problem.get_or_insert_with(|| error.to_string());
                     }
                 }
             }
         }
-        let problem = problem.filter(|_| figures.is_empty());
+        let problem = figures.is_empty().then(|| {
+            problem.unwrap_or_else(|| {
+                "no running process of this user has metrics: start one under `cuguard run`, or one that uses the cuguard crate with \
+                 LEAK_REPORT=1"
+                    .to_owned()
+            })
+        });
         (self.metrics.text(&figures, silent), problem)
     }
 }
 
+/// A scrape for several clients.
+#[derive(Debug)]
+pub(super) struct Shared {
+    scrape: Mutex<Scrape>,
+    latest: Latest,
+}
+
+/// The text of the last scrape that was begun; empty as long as it runs.
+#[derive(Debug, Default)]
+struct Latest(Mutex<Arc<OnceLock<String>>>);
+
+impl Latest {
+    /// The result of the scrape that runs, or else of this one.
+    fn or_begin(&self, scrape: impl FnOnce() -> String) -> String {
+        let result = {
+            let mut latest = cuguard_sync::lock(&self.0);
+            if latest.get().is_some() {
+                *latest = Arc::default();
+            }
+            Arc::clone(&latest)
+        };
+        result.get_or_init(scrape).clone()
+    }
+}
+
+impl Shared {
+    pub(super) fn new(scrape: Scrape) -> Self {
+        Self {
+            scrape: Mutex::new(scrape),
+            latest: Latest::default(),
+        }
+    }
+
+    /// The metrics of this moment. While a scrape runs, its result is waited for in place of beginning another: clients would
+    /// otherwise wait for each other, and with a process that is stopped for longer than Prometheus does.
+    pub(super) fn text(&self) -> String {
+        self.latest.or_begin(|| {
+            let mut scrape = cuguard_sync::lock(&self.scrape);
+            scrape.text(Instant::now() + OF_SCRAPE).0
+        })
+    }
+}
+
+/// Whether a process has no metrics, in contrast to one that does not reply.
+const fn is_missing(error: &AskError) -> bool {
+    matches!(
+        error,
+        AskError::NoServer { .. } | AskError::NoProcess { .. } | AskError::OtherUser { .. }
+    )
+}
+
 /// Asks processes at the same time.
 fn ask_all(
-    processes: &[u32],
+    processes: Vec<u32>,
     request: Request,
-    patience: Duration,
-) -> Vec<(u32, Result<Vec<String>, AskError>)> {
+    until: Instant,
+) -> impl Iterator<Item = (u32, Result<Vec<String>, AskError>)> {
+    let replies: Vec<_> = processes.iter().map(|_| OnceLock::new()).collect();
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let index = next.fetch_add(1, Ordering::Relaxed)
+            && let Some(process) = processes.get(index)
+        {
+            let _ = replies[index].set(ask_until(*process, request, until));
+        }
+    };
     thread::scope(|scope| {
-        let asked = processes.iter().map(|process| {
-            let ask = move || ask_within(*process, request, patience);
-            let asking = thread::Builder::new().spawn_scoped(scope, ask);
-            (*process, asking)
-        });
-        let asked: Vec<_> = asked.collect();
-        let replies = asked.into_iter().map(|(process, asking)| {
-            let failed = |error| Err(AskError::Connection { process, error });
-            let reply = match asking {
-                Ok(asking) => asking
-                    .join()
-                    .unwrap_or_else(|_| failed(io::ErrorKind::Other.into())),
-                Err(error) => failed(error),
-            };
-            (process, reply)
-        });
-        replies.collect()
-    })
+        for _ in 1..processes.len().min(AT_ONCE) {
+            // With fewer threads, fewer processes are asked at once.
+            let _ = thread::Builder::new().spawn_scoped(scope, work);
+        }
+        work();
+    });
+    let replies = replies.into_iter().filter_map(OnceLock::into_inner);
+    processes.into_iter().zip(replies)
+}
+
+/// Asks a process. One that ends meanwhile does not exist: it is not one that does not reply.
+fn ask_until(process: u32, request: Request, until: Instant) -> Result<Vec<String>, AskError> {
+    let left = || until.saturating_duration_since(Instant::now());
+    let mut reply = ask_within(process, request, left());
+    // A process that ends closes its connections first, and is no longer listening when it is asked again.
+    if matches!(reply, Err(AskError::Connection { .. })) && !left().is_zero() {
+        reply = ask_within(process, request, left());
+    }
+    match reply {
+        Err(AskError::Connection { .. }) if !is_running(process) => {
+            Err(AskError::NoProcess { process })
+        }
+        reply => reply,
+    }
 }
 
 impl Which {
@@ -129,6 +207,13 @@ fn of_run(folder: &Path) -> Vec<u32> {
     processes
         .filter_map(|process| process.parse().ok())
         .collect()
+}
+
+/// The path of the program of a process, which may have been removed. Empty where it cannot be read.
+fn program_of(process: u32) -> String {
+    let path = fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
+    let path = path.to_string_lossy();
+    path.strip_suffix(" (deleted)").unwrap_or(&path).to_owned()
 }
 
 /// A reply, as far as it matters here (docs/live-schema.md).
@@ -207,6 +292,7 @@ fn read(process: u32, text: &str) -> Option<Figures> {
     Some(Figures {
         process,
         command: reply.command,
+        program: program_of(process),
         time: Duration::try_from_secs_f64(reply.seconds).unwrap_or_default(),
         kinds: kinds.collect(),
         devices: devices.collect(),
@@ -217,11 +303,46 @@ fn read(process: u32, text: &str) -> Option<Figures> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::sync::{Arc, mpsc};
+    use std::thread;
+
     use cuguard::ResourceKind;
     use cuguard::snapshot::{Amount, Group, Totals};
     use cuguard_report::{DeviceFigures, SiteNames, Stats};
 
-    use super::read;
+    use super::{Latest, read};
+
+    #[test]
+    fn clients_share_the_scrape_that_runs() {
+        let (latest, begun) = (Latest::default(), AtomicU32::new(0));
+        let (end, ended) = mpsc::channel();
+        let scrape = |ended: Option<mpsc::Receiver<()>>| {
+            latest.or_begin(|| {
+                let number = begun.fetch_add(1, Ordering::Relaxed);
+                // Until its sender is dropped.
+                let _ = ended.map(|ended| ended.recv());
+                number.to_string()
+            })
+        };
+        thread::scope(|scope| {
+            let first = scope.spawn(|| scrape(Some(ended)));
+            while begun.load(Ordering::Relaxed) == 0 {
+                thread::yield_now();
+            }
+            let others = [(); 3].map(|()| scope.spawn(|| scrape(None)));
+            // The first and the others have it, and `latest` itself.
+            while Arc::strong_count(&cuguard_sync::lock(&latest.0)) < 5 {
+                thread::yield_now();
+            }
+            drop(end);
+            assert_eq!(first.join().expect("no panic"), "0");
+            for other in others {
+                assert_eq!(other.join().expect("no panic"), "0");
+            }
+        });
+        assert_eq!(scrape(None), "1");
+    }
 
     #[test]
     fn figures_survive_their_json() {
@@ -244,7 +365,7 @@ mod tests {
         };
         let stats = Stats {
             tool: "cuguard",
-            process: 7,
+            process: std::process::id(),
             command: "./train".to_owned(),
             time: std::time::Duration::from_millis(2500),
             totals: vec![(ResourceKind::Device, totals)],
@@ -254,7 +375,9 @@ mod tests {
         };
         let mut names = SiteNames::default();
         let text = stats.to_json(2, &mut names);
-        assert_eq!(read(7, &text), Some(stats.figures(2, &mut names)));
+        let figures = stats.figures(2, &mut names);
+        assert!(figures.program.starts_with('/'), "{}", figures.program);
+        assert_eq!(read(stats.process, &text), Some(figures));
         assert!(text.contains("\"refused_count\":2,"), "{text}");
     }
 

@@ -104,6 +104,11 @@ impl Options {
         self.json || !(self.folded || self.outputs().next().is_some())
     }
 
+    /// Whether what is wrong with a recording is shown in none of the outputs: text, JSON and the page have it.
+    fn hides_problems(&self) -> bool {
+        !self.has_groups() && self.html.is_none()
+    }
+
     /// Refuses files that would overwrite each other, and what is not a file name.
     fn check_files(&self) -> Result<(), Failure> {
         let files: Vec<_> = self.outputs().collect();
@@ -275,6 +280,14 @@ fn show(runs: &[Run], options: &Options, progress: &Progress) -> Result<(), Fail
     let overviews = runs.iter().map(|run| Overview::new(run, options.moment()));
     let overviews = overviews.collect::<Result<Vec<_>, _>>()?;
     let moments: Vec<&Moment<'_>> = overviews.iter().map(|overview| &overview.moment).collect();
+    if options.hides_problems() {
+        for run in runs {
+            for problem in &run.problems {
+                let line = format!("{}: {}", run.source, problem.escape_debug());
+                progress.interrupt(|| complain("report", &line));
+            }
+        }
+    }
     let frames = options.view.frames();
     if let Some(path) = &options.flamegraph {
         progress.stage("drawing the flame graph");
