@@ -24,7 +24,7 @@ const _: () = assert!(
 ///
 /// let context = Context::new(0)?;
 /// let stream = Stream::new(&context)?;
-/// let module = Module::from_ptx(&context, include_str!("../../../kernels/pattern.ptx"))?;
+/// let module = Module::from_ptx(&context, include_str!("../../kernels/pattern.ptx"))?;
 /// let fill = module.function("fill_pattern")?;
 /// let words = DeviceBuffer::<u32>::zeroed(&context, 1000)?;
 /// let _bound = context.make_current()?;
