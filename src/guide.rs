@@ -9,7 +9,7 @@
 //! | [`kernels`] | modules, launches, typed kernels, occupancy, CUDA C++ at run time |
 //! | [`devices_and_interop`] | devices, peers, contexts and streams of other code, libraries |
 //! | [`leak_reports`] | `LEAK_REPORT`, snapshots, levels, suppressions |
-//! | [`recordings`] | the whole run in a file: what was live at the peak, timelines, flame graphs, traces, differences; metrics of a running program |
+//! | [`recordings`] | the whole run in a file: the peak, timelines, flame graphs, traces, differences; metrics of a running program |
 //! | [`any_cuda_program`] | `cuguard run`: programs that do not use the crate |
 //! | [`out_of_memory`] | the diagnosis, recovery steps, common questions |
 //! | [`testing_without_a_gpu`] | the simulated GPU and its faults |
