@@ -1,6 +1,11 @@
 //! The tests of this crate. Each module runs in a process of its own.
 
-cuguard_testing::run_modules_apart!("every_fault", "teardown_faults");
+cuguard_testing::run_modules_apart!(
+    "every_fault",
+    "teardown_faults",
+    "thread_stress",
+    "deferred"
+);
 
 mod bad_input;
 mod bad_settings;

@@ -1,6 +1,6 @@
 //! The tests of this crate. Each module runs in a process of its own.
 
-cuguard_testing::run_modules_apart!();
+cuguard_testing::run_modules_apart!("search", "search_malloc", "ends");
 
 mod card;
 mod closed_python;

@@ -1,6 +1,6 @@
 //! The tests of this crate. Each module runs in a process of its own.
 
-cuguard_testing::run_modules_apart!();
+cuguard_testing::run_modules_apart!("cargo_runs", "cargo", "live");
 
 mod cargo;
 mod cargo_runs;

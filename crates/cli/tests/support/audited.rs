@@ -136,10 +136,16 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Standard error without the lines of the simulated driver.
+/// Standard error without the lines of the simulated driver, and without those that cargo prints while another cargo holds a lock.
 pub fn stderr(output: &Output) -> String {
     let stderr = text(&output.stderr);
-    let lines = stderr.lines().filter(|line| *line != SIMULATED);
+    let waits = |line: &str| {
+        line.trim_start()
+            .starts_with("Blocking waiting for file lock on ")
+    };
+    let lines = stderr
+        .lines()
+        .filter(|line| *line != SIMULATED && !waits(line));
     lines.map(|line| format!("{line}\n")).collect()
 }
 
