@@ -125,6 +125,10 @@ impl Counters {
         Totals::of(&self.bytes[kind.index()])
     }
 
+    pub(crate) fn peak_bytes(&self, kind: ResourceKind) -> u64 {
+        self.bytes[kind.index()].raised_peak()
+    }
+
     /// The bytes of devices that are alive, or a little more if threads contend.
     #[inline]
     pub(crate) fn device_bytes(&self) -> u64 {

@@ -327,10 +327,15 @@ impl LiveBytes {
         shared.is_contended.store(!on && was_contended, Relaxed);
     }
 
+    /// The most that was alive at one time, without what another thread is just counting: one load.
+    pub(crate) fn raised_peak(&self) -> u64 {
+        self.shared.peak.load(Relaxed)
+    }
+
     /// The most that was alive at one time.
     pub(crate) fn peak(&self) -> u64 {
         // Another thread may have counted its bytes and not yet raised the peak.
-        self.shared.peak.load(Relaxed).max(self.live())
+        self.raised_peak().max(self.live())
     }
 }
 

@@ -492,6 +492,11 @@ impl Registry {
     pub fn totals(&self, kind: ResourceKind) -> Totals {
         self.counters.totals(kind)
     }
+
+    /// [`Totals::peak_bytes`] of one kind for the price of one load: it may lack what other threads are just allocating.
+    pub fn peak_bytes(&self, kind: ResourceKind) -> u64 {
+        self.counters.peak_bytes(kind)
+    }
 }
 
 /// Sets a flag that is mostly set already: reading it does not invalidate other threads' cache lines.

@@ -26,18 +26,25 @@ pub(in crate::core) fn add<'a>(
     state: &'a ContextState,
     others: impl Iterator<Item = &'a ContextState>,
 ) {
-    let of_device = others.filter(|other| other.device == state.device);
+    // Only the peaks of the others, which cost a load each: a program may have hundreds of contexts, and end all of them.
     let mut peaks = ByKind::default();
-    for state in of_device.chain([state]) {
+    for other in others.filter(|other| other.device == state.device) {
         for kind in ResourceKind::ALL {
-            peaks[kind.index()] += state.registry.totals(*kind).peak_bytes;
+            peaks[kind.index()] += other.registry.peak_bytes(*kind);
         }
+    }
+    let totals = ResourceKind::ALL.iter();
+    let totals: Vec<_> = totals
+        .map(|kind| (kind.index(), state.registry.totals(*kind)))
+        .collect();
+    for (index, totals) in &totals {
+        peaks[*index] += totals.peak_bytes;
     }
     raise_peaks(state.device, &mut peaks);
     let mut ended = lock(&ALLOCATED);
     let allocated = ended.entry(state.device).or_default();
-    for kind in ResourceKind::ALL {
-        allocated[kind.index()] += state.registry.totals(*kind).allocated;
+    for (index, totals) in &totals {
+        allocated[*index] += totals.allocated;
     }
 }
 
