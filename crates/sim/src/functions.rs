@@ -137,7 +137,7 @@ impl Function {
         )
     }
 
-    /// Launches a kernel, or adds one to a graph, which fails unless launches are skipped.
+    /// Launches kernels, which fails for compiled code unless launches are skipped.
     pub(crate) fn launches_kernel(self) -> bool {
         matches!(
             self,
@@ -147,9 +147,28 @@ impl Function {
                 | Self::cuLaunch
                 | Self::cuLaunchGrid
                 | Self::cuLaunchGridAsync
-                | Self::cuGraphAddKernelNode
-                | Self::cuGraphAddKernelNode_v2
+                | Self::cuGraphLaunch
         )
+    }
+
+    /// What kernels have printed is written after it.
+    pub(crate) fn writes_output(self) -> bool {
+        self.confirms_completion()
+            || self.launches_kernel()
+            || self.creates_context()
+            || matches!(
+                self,
+                Self::cuCtxDestroy_v2
+                    | Self::cuDevicePrimaryCtxRelease
+                    | Self::cuDevicePrimaryCtxRelease_v2
+                    | Self::cuDevicePrimaryCtxReset_v2
+                    | Self::cuModuleLoad
+                    | Self::cuModuleLoadData
+                    | Self::cuModuleLoadDataEx
+                    | Self::cuModuleLoadFatBinary
+                    | Self::cuModuleUnload
+                    | Self::cuLibraryUnload
+            )
     }
 
     pub(crate) fn creates_context(self) -> bool {

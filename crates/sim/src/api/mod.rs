@@ -38,6 +38,7 @@ mod host;
 mod init;
 mod jit_log;
 mod launch;
+mod launch_arguments;
 mod launch_limits;
 mod library;
 mod linker;
