@@ -152,13 +152,15 @@ impl KernelLaunch {
     }
 }
 
-/// The sticky error of a failed kernel.
+/// The sticky error of a failed kernel, as measured on a real device.
 fn code_of(kind: &FaultKind) -> CUresult {
     match kind {
-        FaultKind::OutOfBounds { .. } => CUresult::ILLEGAL_ADDRESS,
+        FaultKind::OutOfBounds { .. } | FaultKind::StackOverflow => CUresult::ILLEGAL_ADDRESS,
+        // `free` of what `malloc` did not return.
+        FaultKind::Undefined(what) if what.starts_with("free") => CUresult::ILLEGAL_ADDRESS,
         FaultKind::Misaligned { .. } => CUresult::MISALIGNED_ADDRESS,
         FaultKind::Assertion(_) => CUresult::ASSERT,
-        FaultKind::InvalidTarget(_) => CUresult::INVALID_PC,
+        FaultKind::InvalidTarget(_) => CUresult::ILLEGAL_INSTRUCTION,
         FaultKind::StepLimit(_) => CUresult::LAUNCH_TIMEOUT,
         _ => CUresult::LAUNCH_FAILED,
     }
