@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::{real, succeeded};
+use crate::support::succeeded;
 
 /// An example, as cargo (or the bundle) puts it beside the tests.
 fn example(name: &str) -> PathBuf {

@@ -66,7 +66,7 @@ fn code_of_two_sources_is_linked() -> Result<()> {
         unsafe { s.launch(&double, (1, 1), &[&number]) }
     })?;
     assert_eq!(number.get()?, 42);
-    drop((module, again));
+    drop((module, again, stream, number));
     assert_eq!(context.live_count(), 0);
     Ok(())
 }

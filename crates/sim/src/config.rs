@@ -7,8 +7,9 @@ use crate::misuse::Misuse;
 use crate::process::{is_running, lock_unless_forked};
 
 mod text;
+mod units;
 
-use text::{format_size, format_value, microseconds};
+use units::{format_size, format_value, microseconds};
 
 /// The page of physical memory, as measured on a real GPU: device memory is allocated in whole
 /// pages.
