@@ -24,7 +24,7 @@ fn one<A: Allocator>() -> Outcome {
             "free",
             CASE,
             A::NAME,
-            "not run: the simulated GPU runs no kernels",
+            "not run: needs a real GPU",
         );
         return Ok(());
     }

@@ -106,7 +106,7 @@ fn arguments_are_not_compared_where_the_driver_does_not_know_parameters() -> Res
     let at = Setup::new()?;
     let nothing = at.module.function("nothing")?;
     let launch = || {
-        // SAFETY: the simulated GPU runs no kernels, and reads no argument of a kernel that has none.
+        // SAFETY: the simulated GPU reads no argument of a kernel that has none.
         at.stream
             .scope(|s| unsafe { s.launch(&nothing, (1, 1), &[&1_u8]) })
     };
