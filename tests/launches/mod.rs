@@ -11,7 +11,6 @@ use std::alloc::Layout;
 use std::cell::Cell;
 
 use crate::support::*;
-use cuguard::sim;
 use cuguard::{Context, Function, LaunchConfig, Module, Result, Stream};
 
 const LAUNCHES: &str = include_str!("../../kernels/launches.ptx");

@@ -4,7 +4,6 @@ use cuguard::scope::KernelArgument;
 use cuguard::{DeviceBox, DeviceBuffer, LaunchConfig, Result, Stream};
 
 use super::{Setup, observed_turn};
-use crate::support::*;
 
 #[test]
 fn tiles_are_reversed_in_large_shared_memory() -> Result<()> {

@@ -1,5 +1,7 @@
 //! The configuration of the simulated GPU.
 
+#[cfg(doc)]
+use std::str::FromStr;
 use std::sync::Mutex;
 use std::time::Duration;
 
