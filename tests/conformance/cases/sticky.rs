@@ -13,15 +13,15 @@ use crate::driver::*;
 use crate::tools::*;
 
 cases! {"sticky":
-    memory.corrupts(),
-    streams_and_events.corrupts(),
-    still_answered.corrupts(),
-    modules.corrupts(),
+    memory,
+    streams_and_events,
+    still_answered,
+    modules,
     loaded_module,
-    other_contexts.corrupts(),
-    no_new_context.corrupts(),
-    noticed_without_synchronise.corrupts(),
-    other_threads.corrupts(),
+    other_contexts,
+    no_new_context,
+    noticed_without_synchronise,
+    other_threads,
 }
 
 const WANT: Code = Code::ILLEGAL_ADDRESS;
