@@ -366,7 +366,9 @@ pub unsafe fn cuGraphDestroyNode(node: CUgraphNode) -> DriverResult {
     let mut state = lock();
     let id = state.node(node)?;
     let params = state.node_params(id)?;
-    check(!params.is_memory(), CUresult::NOT_SUPPORTED)?;
+    let owner = state.graphs.owners.get(&id);
+    let has_memory = owner.is_some_and(|graph| state.graphs.has_memory_nodes(*graph));
+    check(!has_memory, CUresult::NOT_SUPPORTED)?;
     if let NodeParams::Child(child) = params {
         check(!state.is_captured(child), CUresult::ILLEGAL_STATE)?;
         state.release_graph_memory(child);

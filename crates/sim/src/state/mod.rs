@@ -25,6 +25,7 @@ mod per_thread;
 mod pools;
 mod start;
 mod streams;
+mod user_objects;
 mod wait;
 mod workers;
 
