@@ -366,8 +366,13 @@ pub unsafe fn cuGraphDestroyNode(node: CUgraphNode) -> DriverResult {
     let mut state = lock();
     let id = state.node(node)?;
     let params = state.node_params(id)?;
-    let owner = state.graphs.owners.get(&id);
-    let has_memory = owner.is_some_and(|graph| state.graphs.has_memory_nodes(*graph));
+    // Measured for nodes of the graph itself; what child graphs allocate does not count here.
+    let mut nodes = state
+        .graphs
+        .graph_of(id)
+        .into_iter()
+        .flat_map(|own| own.nodes.values());
+    let has_memory = nodes.any(|node| node.params.is_memory());
     check(!has_memory, CUresult::NOT_SUPPORTED)?;
     if let NodeParams::Child(child) = params {
         check(!state.is_captured(child), CUresult::ILLEGAL_STATE)?;
