@@ -1,7 +1,5 @@
 //! The configuration of the simulated GPU.
 
-#[cfg(doc)]
-use std::str::FromStr;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -30,7 +28,7 @@ const MAX_LATENCY: Duration = Duration::from_secs(60);
 
 /// The configuration of the simulated GPU. It is set once per process, before the first `cuInit`,
 /// with [`configure`](crate::configure), or by the environment variable `CUGUARD_SIM` in the form
-/// that [`Config::from_str`] parses. Tests that need different configurations run in processes of their
+/// that [`Config::from_str`](std::str::FromStr) parses. Tests that need different configurations run in processes of their
 /// own, such as one test binary for each.
 ///
 /// ```
@@ -205,7 +203,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// As [`Config::from_str`].
+    /// As [`Config::from_str`](std::str::FromStr).
     pub fn from_env() -> Result<Self, ConfigError> {
         match std::env::var_os("CUGUARD_SIM") {
             None => Ok(Self::default()),

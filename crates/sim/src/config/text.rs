@@ -106,7 +106,7 @@ impl FromStr for Config {
 }
 
 impl fmt::Display for Config {
-    /// The form that [`Config::from_str`] parses.
+    /// The form that [`Config::from_str`](std::str::FromStr) parses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let misuse = match self.misuse {
             Misuse::Abort => "abort",
