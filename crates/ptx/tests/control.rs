@@ -214,13 +214,17 @@ fn assertions() {
     let body = "{ .param .b64 a; .param .b64 b; .param .b32 c; .param .b64 d; .param .b64 e; mov.u64 %rd2, m; cvta.global.u64 %rd2, %rd2;\n\
         st.param.b64 [a], %rd2; mov.u64 %rd2, f; st.param.b64 [b], %rd2; st.param.b32 [c], 12; mov.u64 %rd2, n; st.param.b64 [d], %rd2;\n\
         st.param.b64 [e], 1; call __assertfail, (a, b, c, d, e); }";
+    let text = text(declarations, body);
     let error = Device::new()
-        .launch(&text(declarations, body), "k", 1, 1, &[U64(0)])
+        .launch(&text, "k", 1, 1, &[U64(0)])
         .unwrap_err();
     assert_eq!(
         error.kind,
         FaultKind::Assertion("a.cu:12: k: assertion `x>0` failed".to_owned())
     );
+    // That of the call, not that of the declaration.
+    let line = text.lines().nth(error.line as usize - 1).unwrap();
+    assert!(line.contains("call __assertfail"), "{line}");
 }
 
 /// Blocks that see what others did execute in turn, however many threads there are; others need not.

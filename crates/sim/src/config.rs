@@ -1,12 +1,15 @@
 //! The configuration of the simulated GPU.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use crate::misuse::Misuse;
 use crate::process::{is_running, lock_unless_forked};
+
+mod text;
+mod units;
+
+use units::{format_size, format_value, microseconds};
 
 /// The page of physical memory, as measured on a real GPU: device memory is allocated in whole
 /// pages.
@@ -25,7 +28,7 @@ const MAX_LATENCY: Duration = Duration::from_secs(60);
 
 /// The configuration of the simulated GPU. It is set once per process, before the first `cuInit`,
 /// with [`configure`](crate::configure), or by the environment variable `CUGUARD_SIM` in the form
-/// that [`Config::from_str`] parses. Tests that need different configurations run in processes of their
+/// that [`Config::from_str`](std::str::FromStr) parses. Tests that need different configurations run in processes of their
 /// own, such as one test binary for each.
 ///
 /// ```
@@ -45,6 +48,28 @@ pub struct Config {
     pub(crate) latency: Duration,
     pub(crate) trace: bool,
     pub(crate) skip_kernels: bool,
+    pub(crate) order: Order,
+    pub(crate) steps: Option<u64>,
+}
+
+/// The order in which the blocks of a kernel execute, and the warps of a block.
+///
+/// ```
+/// let config = cuguard_sim::Config::new().order(cuguard_sim::Order::Random { seed: 7 });
+/// assert!(config.to_string().ends_with(",order=random,seed=7"));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Order {
+    /// By their indices. Each run of a program has the same results: blocks that may communicate execute in turn on one
+    /// thread, all others on all processors.
+    #[default]
+    Sequential,
+    /// Shuffled, which exposes races between threads. Each run with the same seed has the same order.
+    Random {
+        /// Any number.
+        seed: u64,
+    },
 }
 
 impl Default for Config {
@@ -57,6 +82,8 @@ impl Default for Config {
             latency: Duration::ZERO,
             trace: false,
             skip_kernels: false,
+            order: Order::Sequential,
+            steps: None,
         }
     }
 }
@@ -110,7 +137,7 @@ impl Config {
     }
 
     /// Whether kernel launches are checked and skipped: the launch succeeds and the kernel does not run, so that
-    /// what it would write stays as it was. By default a launch fails with `CUDA_ERROR_NOT_SUPPORTED`.
+    /// what it would write stays as it was. By default kernels run, if their module has PTX.
     ///
     /// The dimensions and the shared memory are checked against the limits of the device and of the kernel, and
     /// each argument of 8 bytes that is a device address must be that of live memory. The first launch prints one line
@@ -125,8 +152,26 @@ impl Config {
         self
     }
 
+    /// The order of the blocks and warps of kernels.
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+
+    /// The instructions that each warp of a kernel may execute; a kernel with more, such as one that never ends, fails with
+    /// `CUDA_ERROR_LAUNCH_TIMEOUT`. By default there is no limit.
+    ///
+    /// ```
+    /// let config = cuguard_sim::Config::new().steps(1_000_000);
+    /// assert!(config.to_string().ends_with(",steps=1000000"));
+    /// ```
+    pub fn steps(mut self, steps: u64) -> Self {
+        self.steps = Some(steps);
+        self
+    }
+
     /// Whether the simulation supports as much memory and as many devices.
-    fn check(&self) -> Result<(), ConfigError> {
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
         for (setting, value, max) in [
             ("memory", self.memory, MAX_MEMORY),
             ("context", self.context_cost, MAX_MEMORY),
@@ -158,7 +203,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// As [`Config::from_str`].
+    /// As [`Config::from_str`](std::str::FromStr).
     pub fn from_env() -> Result<Self, ConfigError> {
         match std::env::var_os("CUGUARD_SIM") {
             None => Ok(Self::default()),
@@ -180,7 +225,8 @@ pub enum ConfigError {
     #[error(
         "unknown setting `{0}` of the simulated GPU; the settings are \
          memory=SIZE, devices=N, context=SIZE, misuse=abort|error, latency=N(us|ms), trace, \
-         kernels=refuse|skip"
+         kernels=run|skip, \
+         order=sequential|random, seed=N, steps=N"
     )]
     UnknownSetting(String),
     /// The value is not valid for the setting.
@@ -232,154 +278,6 @@ pub enum ConfigError {
     Running,
 }
 
-/// What the settings of a size accept.
-const SIZE: &str =
-    "a number of bytes, or one with KiB, MiB, GiB or TiB, such as 512MiB, up to 64TiB";
-
-/// The settings of `CUGUARD_SIM`, and what each accepts.
-const SETTINGS: [(&str, &str); 7] = [
-    ("memory", SIZE),
-    ("context", SIZE),
-    ("devices", "a number from 0 to 64"),
-    ("misuse", "`abort` or `error`"),
-    (
-        "latency",
-        "a number with us or ms, such as 200us, up to 60000ms",
-    ),
-    ("trace", "no value"),
-    ("kernels", "`refuse` or `skip`"),
-];
-
-/// A number and its unit.
-fn split_unit(value: &str) -> Option<(u64, &str)> {
-    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    Some((digits.trim().parse().ok()?, &value[digits.len()..]))
-}
-
-fn parse_size(value: &str) -> Option<u64> {
-    let (number, unit) = split_unit(value)?;
-    let shift = match unit {
-        "" | "B" => 0,
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
-        "TiB" => 40,
-        _ => return None,
-    };
-    number.checked_mul(1 << shift)
-}
-
-fn parse_latency(value: &str) -> Option<Duration> {
-    match split_unit(value)? {
-        (number, "us") => Some(Duration::from_micros(number)),
-        (number, "ms") => Some(Duration::from_millis(number)),
-        _ => None,
-    }
-}
-
-impl FromStr for Config {
-    type Err = ConfigError;
-
-    /// Parses a comma-separated list such as `memory=8GiB,devices=2,misuse=error`. Settings that
-    /// are not listed keep their defaults. A size without a unit is in bytes.
-    ///
-    /// # Errors
-    ///
-    /// For a setting or value that is not known, more than the simulation supports, or less memory than
-    /// a context uses. With `context` in the list too, less memory is accepted: creating a context then
-    /// fails with `CUDA_ERROR_OUT_OF_MEMORY`.
-    fn from_str(text: &str) -> Result<Self, ConfigError> {
-        let mut config = Self::default();
-        let (mut memory, mut is_context_set) = (None, false);
-        let words = text.split(',').map(str::trim);
-        for word in words.filter(|word| !word.is_empty()) {
-            let (name, value) = word.split_once('=').unwrap_or((word, ""));
-            let known = SETTINGS.iter().find(|(setting, _)| *setting == name);
-            let Some(&(setting, accepted)) = known else {
-                return Err(ConfigError::UnknownSetting(word.to_owned()));
-            };
-            let parsed = match (setting, value) {
-                ("memory", _) => parse_size(value).map(|bytes| config.memory(bytes)),
-                ("context", _) => parse_size(value).map(|bytes| config.context_cost(bytes)),
-                ("devices", _) => value.parse().ok().map(|count| config.devices(count)),
-                ("misuse", "abort") => Some(config.misuse(Misuse::Abort)),
-                ("misuse", "error") => Some(config.misuse(Misuse::Error)),
-                ("latency", _) => parse_latency(value).map(|latency| config.latency(latency)),
-                ("kernels", "refuse") => Some(config.skip_kernels(false)),
-                ("kernels", "skip") => Some(config.skip_kernels(true)),
-                ("trace", _) => (word == setting).then(|| config.trace(true)),
-                _ => None,
-            };
-            config = parsed.ok_or_else(|| ConfigError::BadValue {
-                setting,
-                value: value.to_owned(),
-                accepted,
-            })?;
-            match setting {
-                "memory" => memory = Some(value),
-                "context" => is_context_set = true,
-                _ => {}
-            }
-        }
-        config.check()?;
-        match memory {
-            Some(value) if !is_context_set && config.memory < config.context_cost + PAGE => {
-                Err(ConfigError::TooSmall {
-                    value: value.to_owned(),
-                    context: config.context_cost,
-                })
-            }
-            _ => Ok(config),
-        }
-    }
-}
-
-/// Bytes in the largest unit that divides them.
-fn format_size(bytes: u64) -> String {
-    let mut units = [(40, "TiB"), (30, "GiB"), (20, "MiB")].into_iter();
-    let unit = units.find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift));
-    let (shift, unit) = unit.unwrap_or((0, "B"));
-    format!("{}{unit}", bytes >> shift)
-}
-
-fn microseconds(duration: Duration) -> u64 {
-    // Rounded up: a nanosecond above the maximum is too much.
-    u64::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX)
-}
-
-/// The value of a setting with a maximum: a number of devices, a duration, or a size.
-fn format_value(setting: &str, value: u64) -> String {
-    match setting {
-        "devices" => value.to_string(),
-        "latency" => format!("{value}us"),
-        _ => format_size(value),
-    }
-}
-
-impl fmt::Display for Config {
-    /// The form that [`Config::from_str`] parses.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let misuse = match self.misuse {
-            Misuse::Abort => "abort",
-            Misuse::Error => "error",
-        };
-        write!(
-            f,
-            "memory={},devices={},context={},misuse={misuse},latency={}us{}{}",
-            format_size(self.memory),
-            self.devices,
-            format_size(self.context_cost),
-            self.latency.as_micros(),
-            if self.trace { ",trace" } else { "" },
-            if self.skip_kernels {
-                ",kernels=skip"
-            } else {
-                ""
-            }
-        )
-    }
-}
-
 /// The argument of [`configure`]; `None` for the environment variable.
 static CONFIGURED: Mutex<Option<Config>> = Mutex::new(None);
 
@@ -417,62 +315,6 @@ pub(crate) fn with_configured<R>(start: impl FnOnce(Config) -> R) -> Result<R, C
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_bad_value_is_named_with_what_is_accepted() {
-        for (text, words) in [
-            ("memory=12XB", ["12XB", "MiB"]),
-            ("memory=99999GiB", ["99999GiB", "maximum is 64TiB"]),
-            ("context=65TiB", ["65TiB", "maximum is 64TiB"]),
-            ("memory=99999999999TiB", ["99999999999TiB", "up to 64TiB"]),
-            ("memory=99999", ["`99999`", "34MiB"]),
-            ("memory=32MiB", ["`32MiB`", "uses 32MiB"]),
-            ("memory=33MiB,devices=2", ["`33MiB`", "34MiB"]),
-            ("devices=many", ["many", "0 to 64"]),
-            ("devices=65", ["65", "maximum is 64"]),
-            ("misuse=shout", ["shout", "`abort` or `error`"]),
-            ("latency=3h", ["3h", "us or ms"]),
-            ("latency=60001ms", ["60001000us", "maximum is 60000000us"]),
-            (
-                "latency=18446744073709551615ms",
-                ["is too large", "maximum is 60000000us"],
-            ),
-            ("trace=on", ["`on`", "no value"]),
-            ("kernels=run", ["`run`", "`skip`"]),
-            ("colour=red", ["colour=red", "latency=N"]),
-        ] {
-            let message = text.parse::<Config>().unwrap_err().to_string();
-            for word in words {
-                assert!(message.contains(word), "{text}: {message}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_description_reads_back() {
-        let config = Config::new()
-            .memory(3 << 30)
-            .context_cost(0)
-            .misuse(Misuse::Error)
-            .latency(Duration::from_millis(2))
-            .trace(true)
-            .skip_kernels(true);
-        assert_eq!(config.to_string().parse(), Ok(config));
-    }
-
-    #[test]
-    fn sizes_have_units_up_to_tebibytes_or_are_in_bytes() {
-        let memory = |text: &str| text.parse::<Config>().unwrap().memory;
-        assert_eq!(memory("memory=2TiB"), 2 << 40);
-        assert_eq!(memory("memory=64TiB"), MAX_MEMORY);
-        assert_eq!(memory("memory=34MiB"), 34 << 20);
-        assert_eq!(memory("memory=1073741824"), 1 << 30);
-        // A context that does not fit, on purpose.
-        assert_eq!(memory("memory=64MiB,context=100MiB"), 64 << 20);
-        assert_eq!(memory("context=0,memory=0"), 0);
-        let config = Config::new().memory(3 << 40);
-        assert!(config.to_string().starts_with("memory=3TiB,"), "{config}");
-    }
 
     #[test]
     fn an_error_for_a_late_configuration_names_what_works() {

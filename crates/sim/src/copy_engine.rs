@@ -1,4 +1,4 @@
-//! The copy engines, which execute copies and fills.
+//! The engines, which execute copies, fills and kernels.
 //!
 //! They stop where a real device stops: after a sticky error, and when a fault makes every call
 //! fail. A driver in that state cannot report that work is complete, so no work may execute any
@@ -33,6 +33,24 @@ pub(crate) fn work(work: impl FnOnce() + Send) -> impl FnOnce() + Send {
     }
 }
 
+/// The same for a kernel, whose failure is a sticky error.
+pub(crate) fn kernel(run: impl FnOnce() -> DriverResult + Send) -> impl FnOnce() + Send {
+    let submitted = STOPS.load(Ordering::Acquire);
+    move || {
+        let executing = EXECUTING.read().unwrap_or_else(PoisonError::into_inner);
+        let mut result = Ok(());
+        if stopped().is_success() && STOPS.load(Ordering::Acquire) == submitted {
+            result = run();
+        }
+        if let Err(code) = result {
+            STICKY.store(code.0, Ordering::Release);
+            // Does not wait for work that executes: a kernel of another stream may wait for what never comes now.
+            note_stop(code);
+        }
+        drop(executing);
+    }
+}
+
 /// How often the engines were stopped.
 pub(crate) fn stops() -> u64 {
     STOPS.load(Ordering::Acquire)
@@ -51,10 +69,15 @@ pub(crate) fn stopped() -> CUresult {
 
 /// Stops the engines. No work accesses memory once this returns.
 pub(crate) fn stop(code: CUresult) {
+    note_stop(code);
+    drop(EXECUTING.write().unwrap_or_else(PoisonError::into_inner));
+}
+
+/// Work that was submitted executes no more.
+fn note_stop(code: CUresult) {
     STOPPED.store(code.0, Ordering::Release);
     LAST_STOP.store(code.0, Ordering::Release);
     STOPS.fetch_add(1, Ordering::AcqRel);
-    drop(EXECUTING.write().unwrap_or_else(PoisonError::into_inner));
 }
 
 /// Restarts engines that a fault stopped. A sticky error stays.

@@ -21,7 +21,7 @@ use cuguard_sys::*;
 use crate::functions::Function;
 use crate::result::DriverResult;
 use crate::simulated::{with_aliases, with_per_thread, with_simulated};
-use crate::{api, copy_engine, fault, misuse, process, state, thread_state, trace};
+use crate::{api, copy_engine, fault, misuse, printed, process, state, thread_state, trace};
 
 #[doc(inline)]
 pub use not_simulated::*;
@@ -33,7 +33,14 @@ fn call(function: Function, body: impl FnOnce() -> DriverResult) -> CUresult {
         Err(code) => return code,
     };
     let stops = copy_engine::stops();
-    match (misuse::in_call(function, body), fault) {
+    if function.launches_kernel() {
+        printed::flush();
+    }
+    let result = misuse::in_call(function, body);
+    if function.writes_output() {
+        printed::flush();
+    }
+    match (result, fault) {
         // A fault that would say that nothing is in flight.
         (Err(CUresult::NOT_READY), Some(_)) => CUresult::NOT_READY,
         (_, Some(code)) => code,

@@ -218,11 +218,19 @@ fn check(mut fires: impl FnMut(&mut Trigger) -> bool) -> DriverResult {
     let (fault, fired) = &armed[index];
     let error = fault.error;
     fired.fetch_add(1, Ordering::Relaxed);
+    let stops = fault.sticky && matches!(fault.trigger, Trigger::Call(None, _));
     if !fault.sticky {
         drop(armed.remove(index));
         ANY.store(!armed.is_empty(), Ordering::Release);
-    } else if matches!(fault.trigger, Trigger::Call(None, _)) {
+    }
+    // Not under the lock: a stop waits for kernels, which may wait for the driver's state, whose owner may be here.
+    drop(armed);
+    if stops {
         copy_engine::stop(error);
+        // The faults may have been cleared meanwhile.
+        if !ANY.load(Ordering::Acquire) {
+            copy_engine::restart();
+        }
     }
     Err(error)
 }

@@ -137,7 +137,7 @@ impl Function {
         )
     }
 
-    /// Launches a kernel, or adds one to a graph, which fails unless launches are skipped.
+    /// Launches kernels, which fails for compiled code unless launches are skipped.
     pub(crate) fn launches_kernel(self) -> bool {
         matches!(
             self,
@@ -147,9 +147,28 @@ impl Function {
                 | Self::cuLaunch
                 | Self::cuLaunchGrid
                 | Self::cuLaunchGridAsync
-                | Self::cuGraphAddKernelNode
-                | Self::cuGraphAddKernelNode_v2
+                | Self::cuGraphLaunch
         )
+    }
+
+    /// Waits for kernels, whose output is written then. What completed kernels have printed is also written before a launch.
+    pub(crate) fn writes_output(self) -> bool {
+        let name = self.name();
+        let copies = name.starts_with("cuMemcpy") && !name.contains("Async");
+        copies
+            || matches!(
+                self,
+                Self::cuCtxSynchronize
+                    | Self::cuCtxSynchronize_v2
+                    | Self::cuStreamSynchronize
+                    | Self::cuEventSynchronize
+                    | Self::cuCtxDestroy_v2
+                    | Self::cuDevicePrimaryCtxRelease
+                    | Self::cuDevicePrimaryCtxRelease_v2
+                    | Self::cuDevicePrimaryCtxReset_v2
+                    | Self::cuModuleUnload
+                    | Self::cuLibraryUnload
+            )
     }
 
     pub(crate) fn creates_context(self) -> bool {

@@ -20,9 +20,12 @@
 //! - **Other processes** that use memory of a device: see [`set_other_processes`].
 //! - **Counters** of live resources: see [`counters`].
 //!
-//! Limits: it executes no kernels. Modules and libraries load, with the kernels and variables that PTX, cubins and
-//! fatbins that are not compressed declare; a launch fails with `CUDA_ERROR_NOT_SUPPORTED`, or is checked and skipped, see
-//! [`Config::skip_kernels`]. It has no textures, no graphics, no sharing between processes, and none of the conditional
+//! - **Kernels run**: modules and libraries load from PTX and fatbins, and the processor executes the PTX. A kernel's error is
+//!   the sticky one of a real device, and a line on stderr names kernel, block, thread and line. [`Config::skip_kernels`]
+//!   checks and skips launches instead.
+//!
+//! Limits: it does not execute compiled code; a launch of a kernel from a cubin fails with `CUDA_ERROR_NOT_SUPPORTED`. Loading
+//! a module fails for instructions that are not supported, such as those of tensor memory. It has no textures, no graphics, no sharing between processes, and none of the conditional
 //! nodes, batch memory operations and external semaphores of graphs. It does not simulate bandwidth, and at most
 //! 1024 streams execute work at the same time.
 //!
@@ -63,7 +66,7 @@
 //! state/          the driver's state behind one lock, and the operations on it
 //! memory/         addresses, pages, pools, bytes        streams/   work, vector clocks, events
 //! graph/          nodes, edges, captures                code/      PTX, cubins
-//! config, fault, misuse, copy_engine
+//! config, fault, misuse, copy_engine, printed
 //! trace
 //! functions, handle, process, result, simulated, stderr, thread_state
 //! ```
@@ -79,6 +82,7 @@ mod graph;
 mod handle;
 mod memory;
 mod misuse;
+mod printed;
 mod proc_address;
 mod process;
 mod result;
@@ -92,7 +96,7 @@ mod visible_devices;
 
 #[doc(hidden)]
 pub use code::count_in_image;
-pub use config::{Config, ConfigError, PAGE, configure};
+pub use config::{Config, ConfigError, Order, PAGE, configure};
 pub use copy_engine::set_sticky_error;
 #[doc(inline)]
 pub use entry_points::lookup;

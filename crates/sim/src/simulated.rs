@@ -314,6 +314,7 @@ macro_rules! with_simulated {
             cuGraphDestroy
             cuGraphExecUpdate
             cuGraphExecUpdate_v2
+            cuGraphDebugDotPrint
             cuUserObjectCreate
             cuUserObjectRetain
             cuUserObjectRelease

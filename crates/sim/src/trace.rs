@@ -78,7 +78,7 @@ pub(crate) fn failed(function: Function) {
     }
     let why = match function.is_simulated() {
         true if function.launches_kernel() => {
-            "launches no kernel (CUGUARD_SIM=kernels=skip checks and skips launches)"
+            "launches kernels of PTX, and this one is compiled (CUGUARD_SIM=kernels=skip checks and skips launches)"
         }
         true => "does not support these arguments",
         false => "is not simulated",

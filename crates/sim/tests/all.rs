@@ -11,6 +11,8 @@ mod fragmentation;
 mod graph_kernels;
 mod graph_misuse;
 mod graphs;
+mod kernel_faults;
+mod kernel_results;
 mod kernels;
 mod limits;
 mod location_pools;

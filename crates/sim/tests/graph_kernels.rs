@@ -1,4 +1,4 @@
-//! Kernel nodes of graphs, which are checked and skipped as launches are.
+//! Kernel nodes of graphs, which run, or are checked and skipped, as launches are.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -10,7 +10,10 @@ use cuguard_sys::*;
 const PTX: &[u8] = b".version 6.4
 .target sm_52
 .address_size 64
-.visible .entry store(.param .u64 to, .param .u32 value) { ret; }
+.visible .entry store(.param .u64 to, .param .u32 value) {
+    .reg .b64 %to; .reg .b32 %value;
+    ld.param.u64 %to, [to]; ld.param.u32 %value, [value]; st.global.u32 [%to], %value; ret;
+}
 \0";
 
 fn function() -> CUfunction {
@@ -126,17 +129,48 @@ fn kernels_are_nodes_with_a_copy_of_their_arguments() {
 }
 
 #[test]
-fn without_skipping_there_are_no_kernel_nodes() {
+fn kernel_nodes_run_in_their_order() {
     if !is_child() {
-        return lives("without_skipping_there_are_no_kernel_nodes");
+        return lives("kernel_nodes_run_in_their_order");
     }
     context();
+    let (function, stream) = (function(), stream());
+    let (mut memory, mut number) = (alloc(64), 5_u32);
+    let mut arguments = [(&raw mut memory).cast(), (&raw mut number).cast()];
+    let given = params(function, &mut arguments);
     let mut graph = CUgraph::NULL;
     ok(cu::cuGraphCreate(&mut graph, 0));
-    let (mut memory, mut number, mut node) = (alloc(64), 5_u32, CUgraphNode::NULL);
+    let (mut first, mut second) = (CUgraphNode::NULL, CUgraphNode::NULL);
+    ok(cu::cuGraphAddKernelNode_v2(
+        &mut first,
+        graph,
+        std::ptr::null(),
+        0,
+        &given,
+    ));
+    number = 6;
     let mut arguments = [(&raw mut memory).cast(), (&raw mut number).cast()];
-    let given = params(function(), &mut arguments);
-    let null = std::ptr::null();
-    let result = cu::cuGraphAddKernelNode_v2(&mut node, graph, null, 0, &given);
-    assert_eq!(result, CUresult::NOT_SUPPORTED);
+    let given = params(function, &mut arguments);
+    ok(cu::cuGraphAddKernelNode_v2(
+        &mut second,
+        graph,
+        &first,
+        1,
+        &given,
+    ));
+    let mut exec = CUgraphExec::NULL;
+    ok(cu::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+    let read = || {
+        let mut found = 0_u32;
+        let to = (&raw mut found).cast();
+        ok(cu::cuGraphLaunch(exec, stream));
+        ok(cu::cuMemcpyDtoHAsync_v2(to, memory, 4, stream));
+        ok(cu::cuStreamSynchronize(stream));
+        found
+    };
+    assert_eq!(read(), 6);
+    ok(cu::cuGraphNodeSetEnabled(exec, second, 0));
+    assert_eq!(read(), 5);
+    ok(cu::cuGraphExecDestroy(exec));
+    ok(cu::cuGraphDestroy(graph));
 }

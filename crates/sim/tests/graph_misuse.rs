@@ -368,31 +368,31 @@ fn a_graph_of_the_program_is_counted_during_a_capture() {
     release();
 }
 
-const KERNEL: &std::ffi::CStr = c".version 7.0
-.target sm_52
-.address_size 64
-.visible .entry one() { ret; }
-";
+/// Compiled code, which the simulated GPU does not execute.
+const COMPILED: &[u8] = include_bytes!("data/linked.cubin");
 
 #[test]
-fn a_launch_that_is_not_simulated_invalidates_the_capture() {
+fn a_graph_with_compiled_code_fails_when_it_is_launched() {
     let _turn = turn();
     context();
     let (stream, mut module, mut function) = (stream(), CUmodule::NULL, CUfunction::NULL);
-    ok(cu::cuModuleLoadData(&mut module, KERNEL.as_ptr().cast()));
-    ok(cu::cuModuleGetFunction(
-        &mut function,
-        module,
-        c"one".as_ptr(),
-    ));
-    ok(cu::cuStreamBeginCapture_v2(
-        stream,
-        stream_capture_mode::RELAXED,
-    ));
+    ok(cu::cuModuleLoadData(&mut module, COMPILED.as_ptr().cast()));
+    let name = c"empty".as_ptr();
+    ok(cu::cuModuleGetFunction(&mut function, module, name));
+    let mode = stream_capture_mode::RELAXED;
+    ok(cu::cuStreamBeginCapture_v2(stream, mode));
     let none = null_mut();
-    let launched = cu::cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, none, none);
-    assert_eq!(launched, CUresult::NOT_SUPPORTED);
-    assert_eq!(end_capture(stream).0, CUresult::STREAM_CAPTURE_INVALIDATED);
+    ok(cu::cuLaunchKernel(
+        function, 1, 1, 1, 1, 1, 1, 0, stream, none, none,
+    ));
+    let (result, graph) = end_capture(stream);
+    ok(result);
+    let mut exec = CUgraphExec::NULL;
+    ok(cu::cuGraphInstantiateWithFlags(&mut exec, graph, 0));
+    assert_eq!(cu::cuGraphLaunch(exec, stream), CUresult::NOT_SUPPORTED);
+    ok(cu::cuStreamSynchronize(stream));
+    ok(cu::cuGraphExecDestroy(exec));
+    ok(cu::cuGraphDestroy(graph));
     ok(cu::cuModuleUnload(module));
     ok(cu::cuStreamDestroy_v2(stream));
     release();

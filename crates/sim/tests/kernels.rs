@@ -1,4 +1,5 @@
-//! Launches: refused by default, checked and skipped with `kernels=skip`. In child processes, whose stderr is read.
+//! Launches that are refused, and those that are checked and skipped with `kernels=skip`. In child processes, whose stderr
+//! is read.
 
 use std::ffi::{CString, c_void};
 use std::process::Output;
@@ -58,19 +59,33 @@ fn lines(output: &Output) -> Vec<String> {
 const SKIPPED: &str =
     "cuguard-sim: kernels=skip: kernel launches are checked and skipped; kernels do not run";
 
+/// Code of a real device alone.
+const COMPILED: &[u8] = include_bytes!("data/linked.cubin");
+const REFUSED: &str = "launches kernels of PTX, and this one is compiled (CUGUARD_SIM=kernels=skip checks and skips \
+                       launches): CUDA_ERROR_NOT_SUPPORTED";
+
+fn compiled_kernel() -> CUfunction {
+    context();
+    let (mut module, mut function) = (CUmodule::NULL, CUfunction::NULL);
+    ok(cu::cuModuleLoadData(&mut module, COMPILED.as_ptr().cast()));
+    let name = c"empty".as_ptr();
+    ok(cu::cuModuleGetFunction(&mut function, module, name));
+    function
+}
+
 #[test]
-fn a_launch_is_refused_by_default() {
-    const NAME: &str = "a_launch_is_refused_by_default";
+fn a_launch_of_compiled_code_is_refused() {
+    const NAME: &str = "a_launch_of_compiled_code_is_refused";
     if is_child() {
-        let (_, function) = kernel();
-        let result = launch(function, alloc(16), CUstream::NULL);
+        let (function, none) = (compiled_kernel(), ptr::null_mut());
+        let stream = CUstream::NULL;
+        let result = cu::cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, none, none);
         assert_eq!(result, CUresult::NOT_SUPPORTED);
         return;
     }
     let output = child_with(NAME, Some("trace"));
     assert!(output.status.success());
-    let line = "cuguard-sim: cuLaunchKernel launches no kernel (CUGUARD_SIM=kernels=skip checks and \
-                skips launches): CUDA_ERROR_NOT_SUPPORTED";
+    let line = format!("cuguard-sim: cuLaunchKernel {REFUSED}");
     assert_eq!(lines(&output), [line]);
 }
 
@@ -145,20 +160,18 @@ fn set_arguments(function: CUfunction, mut ptr: CUdeviceptr) {
 }
 
 #[test]
-fn old_launches_are_refused_by_default() {
-    const NAME: &str = "old_launches_are_refused_by_default";
+fn old_launches_of_compiled_code_are_refused() {
+    const NAME: &str = "old_launches_of_compiled_code_are_refused";
     if is_child() {
-        let (_, function) = kernel();
-        set_arguments(function, alloc(16));
+        let function = compiled_kernel();
         assert_eq!(cu::cuLaunch(function), CUresult::NOT_SUPPORTED);
         assert_eq!(cu::cuLaunchGrid(function, 2, 2), CUresult::NOT_SUPPORTED);
         return;
     }
     let output = child_with(NAME, Some("trace"));
     assert!(output.status.success(), "{output:?}");
-    let why = "launches no kernel (CUGUARD_SIM=kernels=skip checks and skips launches): \
-               CUDA_ERROR_NOT_SUPPORTED";
-    let expected = ["cuLaunch", "cuLaunchGrid"].map(|name| format!("cuguard-sim: {name} {why}"));
+    let expected =
+        ["cuLaunch", "cuLaunchGrid"].map(|name| format!("cuguard-sim: {name} {REFUSED}"));
     assert_eq!(lines(&output), expected);
 }
 

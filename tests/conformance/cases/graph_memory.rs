@@ -8,6 +8,8 @@ use crate::tools::*;
 
 cases! {"graph_memory":
     parameters,
+    nodes_stay,
+    kinds_of_allocations,
     an_address_without_memory,
     allocated_by_a_launch,
     freed_by_the_program,
@@ -39,6 +41,64 @@ fn allocation(bytes: usize) -> CUDA_MEM_ALLOC_NODE_PARAMS {
         bytesize: bytes,
         ..CUDA_MEM_ALLOC_NODE_PARAMS::default()
     }
+}
+
+/// Any node of a graph that allocates stays.
+fn nodes_stay(c: &Case) {
+    primary(c);
+    let graph = graph(c);
+    let other = empty(c, graph, &[]);
+    let (node, _) = allocate(c, graph, MIB);
+    for (what, node) in [("another node", other), ("the allocation", node)] {
+        let result = cuGraphDestroyNode(node);
+        c.expect(what, result, Code::NOT_SUPPORTED);
+    }
+}
+
+/// What is allocated: page-locked memory of a device, or managed memory, which is memory of the device here.
+fn kinds_of_allocations(c: &Case) {
+    primary(c);
+    let graph = graph(c);
+    let add = |kind, location, id| {
+        let (mut node, mut params) = (CUgraphNode::NULL, allocation(MIB));
+        params.poolProps.allocType = kind;
+        params.poolProps.location = CUmemLocation {
+            type_: location,
+            id,
+        };
+        let null = std::ptr::null();
+        let result = cuGraphAddMemAllocNode(&mut node, graph, null, 0, &mut params);
+        (result, params.dptr)
+    };
+    let (invalid, unsupported) = (Code::INVALID_VALUE, Code::NOT_SUPPORTED);
+    let (pinned, managed) = (mem_allocation_type::PINNED, mem_allocation_type::MANAGED);
+    for (kind, location, id, want) in [
+        (0, 1, 0, invalid),
+        (pinned, 0, 0, invalid),
+        (pinned, 2, 0, unsupported),
+        (pinned, 3, 0, unsupported),
+        (pinned, 4, 0, invalid),
+        (managed, 0, 0, unsupported),
+        (managed, 1, 99, invalid),
+        (managed, 2, 0, unsupported),
+        (managed, 3, 0, unsupported),
+        (managed, 4, 0, unsupported),
+        (3, 1, 0, invalid),
+    ] {
+        let what = format_args!("kind {kind}, location {location}, id {id}");
+        c.expect(what, add(kind, location, id).0, want);
+    }
+    let (result, address) = add(managed, mem_location_type::DEVICE, 0);
+    c.ok("managed memory of a device", result);
+    let (stream, exec) = (independent(c), instantiate(c, graph));
+    run(c, exec, stream);
+    c.ok("fill", cuMemsetD8_v2(address, 7, 16));
+    c.same("filled", read(c, address, 2), vec![7, 7]);
+    let mut value = 9_u32;
+    let which = pointer_attribute::IS_MANAGED;
+    let result = cuPointerGetAttribute((&raw mut value).cast(), which, address);
+    c.ok("cuPointerGetAttribute", result);
+    c.same("it is not managed", value, 0);
 }
 
 /// A node that allocates, and the address.

@@ -1,5 +1,8 @@
 //! Child graphs, events in graphs, nodes of any kind, user objects.
 
+use std::ffi::CString;
+use std::time::{Duration, Instant};
+
 use crate::case::Case;
 use crate::driver::CUresult as Code;
 use crate::driver::*;
@@ -15,6 +18,9 @@ cases! {"graph_objects":
     nodes_of_any_kind,
     user_objects,
     user_objects_of_graphs,
+    user_objects_of_launches,
+    user_objects_of_updates,
+    drawings,
     pointers_to_graph_memory,
     roots,
 }
@@ -245,6 +251,96 @@ fn user_objects_of_graphs(c: &Case) {
     c.same("not destroyed", host::marks(), vec![]);
     c.ok("destroy the instance", cuGraphExecDestroy(exec));
     c.same("destroyed", host::marks(), vec![1]);
+}
+
+/// Waits until host functions have recorded these numbers, for ten seconds at most.
+fn expect_marks(c: &Case, what: &str, want: Vec<usize>) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while host::marks().len() < want.len() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    c.same(what, host::marks(), want);
+}
+
+/// An instance that is destroyed while it is launched releases its references when the launch completes.
+fn user_objects_of_launches(c: &Case) {
+    primary(c);
+    let (stream, graph, object) = (independent(c), graph(c), object(c, 1, 1));
+    c.ok("move", cuGraphRetainUserObject(graph, object, 1, 1));
+    empty(c, graph, &[]);
+    let exec = instantiate(c, graph);
+    c.ok("destroy the graph", cuGraphDestroy(graph));
+    let (gate, result) = host::Gate::close(stream);
+    c.require("cuLaunchHostFunc", result);
+    c.ok("launch", cuGraphLaunch(exec, stream));
+    c.ok("destroy the instance", cuGraphExecDestroy(exec));
+    c.same("not destroyed", host::marks(), vec![]);
+    gate.open();
+    wait_for(c, stream);
+    expect_marks(c, "destroyed", vec![1]);
+}
+
+/// An update releases the references of the graph before, when its launches are complete, and holds those of the other graph.
+fn user_objects_of_updates(c: &Case) {
+    primary(c);
+    let stream = independent(c);
+    let with_object = |number| {
+        let (graph, object) = (graph(c), object(c, number, 1));
+        c.ok("move", cuGraphRetainUserObject(graph, object, 1, 1));
+        empty(c, graph, &[]);
+        graph
+    };
+    let [one, two, three] = [1, 2, 3].map(with_object);
+    let exec = instantiate(c, one);
+    c.ok("destroy the first", cuGraphDestroy(one));
+    let mut info = CUgraphExecUpdateResultInfo::default();
+    c.ok("update", cuGraphExecUpdate_v2(exec, two, &mut info));
+    expect_marks(c, "the first is destroyed", vec![1]);
+    c.ok("destroy the second", cuGraphDestroy(two));
+    c.same("the instance holds the second", host::marks(), vec![1]);
+    let (gate, result) = host::Gate::close(stream);
+    c.require("cuLaunchHostFunc", result);
+    c.ok("launch", cuGraphLaunch(exec, stream));
+    c.ok("update", cuGraphExecUpdate_v2(exec, three, &mut info));
+    c.same("the launch holds the second", host::marks(), vec![1]);
+    gate.open();
+    wait_for(c, stream);
+    expect_marks(c, "the second is destroyed", vec![1, 2]);
+    c.ok("destroy the third", cuGraphDestroy(three));
+    c.ok("destroy the instance", cuGraphExecDestroy(exec));
+    expect_marks(c, "the third is destroyed", vec![1, 2, 3]);
+}
+
+/// A graph is written to a file in the DOT language.
+fn drawings(c: &Case) {
+    primary(c);
+    let graph = graph(c);
+    let first = empty(c, graph, &[]);
+    marker(c, graph, 1, &[first]);
+    let name = format!("cuguard-graph-{}.dot", std::process::id());
+    let file = std::env::temp_dir().join(name);
+    let path = CString::new(file.to_string_lossy().into_owned()).unwrap_or_default();
+    c.ok("draw", cuGraphDebugDotPrint(graph, path.as_ptr(), 0));
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let _ = std::fs::remove_file(&file);
+    // The number of the graph is the driver's.
+    let number = text.split("label=\"graph_").nth(1).unwrap_or_default();
+    let number = number.split('"').next().unwrap_or_default();
+    let want = format!(
+        "digraph dot {{\nsubgraph cluster_{number} {{\nlabel=\"graph_{number}\" graph[style=\"dashed\"];\n\
+         \"graph_{number}_node_0\"[style=\"solid\" shape=\"rectangle\" label=\"0\nEMPTY\n\"];\n\n\
+         \"graph_{number}_node_1\"[style=\"solid\" shape=\"rectangle\" label=\"1\nHOST\n\"];\n\n\
+         \"graph_{number}_node_0\" -> \"graph_{number}_node_1\";\n}}\n}}\n"
+    );
+    // The card's driver writes an empty line behind it.
+    c.same("the drawing", text.trim_end(), want.trim_end());
+    let nowhere = c"/nonexistent/graph.dot".as_ptr();
+    let result = cuGraphDebugDotPrint(graph, nowhere, 0);
+    c.expect("a folder that is not there", result, Code::OPERATING_SYSTEM);
+    let null = std::ptr::null();
+    c.invalid("no path", cuGraphDebugDotPrint(graph, null, 0));
+    let result = cuGraphDebugDotPrint(CUgraph::NULL, path.as_ptr(), 0);
+    c.invalid("no graph", result);
 }
 
 /// Memory of a graph has no context and no pool.

@@ -13,6 +13,9 @@ pub(crate) struct Code {
     lines: Vec<(u32, Option<(u32, u32)>)>,
 }
 
+/// The line of functions of the device's runtime, which are not in the text.
+const RUNTIME: u32 = 0;
+
 /// A decoded instruction.
 pub(super) struct Step {
     pub(super) guard: Option<Guard>,
@@ -88,7 +91,7 @@ impl Code {
                         guard: None,
                         action,
                     },
-                    function.line,
+                    RUNTIME,
                     None,
                 );
             }
@@ -104,6 +107,11 @@ impl Code {
     /// Whether blocks may communicate in a function.
     pub(crate) fn communicates(&self, function: usize) -> bool {
         self.functions[function].communicates
+    }
+
+    /// Whether a step is of a function of the device's runtime.
+    pub(super) fn is_runtime(&self, pc: u32) -> bool {
+        self.line(pc).0 == RUNTIME
     }
 
     /// Where a step is in the text, and in the file that it was compiled from.

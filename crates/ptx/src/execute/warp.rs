@@ -394,9 +394,11 @@ impl WarpState {
         self.groups[at].pc = pc;
         with.clock = clock;
         self.waits = waits;
+        // What fails in the runtime is named by its call.
+        let caller = self.groups[at].frame.as_ref().map(|frame| frame.pc);
         let fail = |stop| Failure {
             stop,
-            pc,
+            pc: caller.filter(|_| code.is_runtime(pc)).unwrap_or(pc),
             warp: self.number,
         };
         if let Some((action, active)) = result.map_err(fail)? {

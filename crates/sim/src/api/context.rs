@@ -157,6 +157,8 @@ pub unsafe fn cuCtxSetLimit(which: u32, value: usize) -> DriverResult {
     let context = state.current_context()?;
     let (_, range, step) = limit_of(which)?;
     valid(value <= *range.end())?;
+    // Measured: the size is fixed once a kernel has allocated.
+    valid(which != limit::MALLOC_HEAP_SIZE || context.heap.is_none())?;
     let value = value.max(*range.start());
     let value = value.checked_next_multiple_of(step).unwrap_or(value);
     context.limits.insert(which, value);

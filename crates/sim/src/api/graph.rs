@@ -366,7 +366,14 @@ pub unsafe fn cuGraphDestroyNode(node: CUgraphNode) -> DriverResult {
     let mut state = lock();
     let id = state.node(node)?;
     let params = state.node_params(id)?;
-    check(!params.is_memory(), CUresult::NOT_SUPPORTED)?;
+    // Measured for nodes of the graph itself; what child graphs allocate does not count here.
+    let mut nodes = state
+        .graphs
+        .graph_of(id)
+        .into_iter()
+        .flat_map(|own| own.nodes.values());
+    let has_memory = nodes.any(|node| node.params.is_memory());
+    check(!has_memory, CUresult::NOT_SUPPORTED)?;
     if let NodeParams::Child(child) = params {
         check(!state.is_captured(child), CUresult::ILLEGAL_STATE)?;
         state.release_graph_memory(child);

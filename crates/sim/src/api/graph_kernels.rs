@@ -1,4 +1,4 @@
-//! Kernel nodes. As every launch, they are checked and skipped, or fail, as configured.
+//! Kernel nodes. Their kernels run, or are skipped or fail to launch, as every launch.
 
 use cuguard_sys::{
     CUDA_KERNEL_NODE_PARAMS, CUDA_KERNEL_NODE_PARAMS_v1, CUcontext, CUfunction, CUgraph,
@@ -7,7 +7,8 @@ use cuguard_sys::{
 
 use super::graph_nodes::{Place, add, get, set};
 use super::graph_update::replace;
-use super::launch::{Arguments, node_params};
+use super::launch::node_params;
+use super::launch_arguments::Arguments;
 use super::launch_limits::Launch;
 use super::{read, write_out};
 use crate::graph::NodeParams;

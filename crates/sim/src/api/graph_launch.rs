@@ -118,7 +118,7 @@ pub unsafe fn cuGraphExecGetFlags(exec: CUgraphExec, out: *mut u64) -> DriverRes
     unsafe { write_out(out, state.graphs.execs[&exec].flags) }
 }
 
-/// Launches that were submitted still execute.
+/// Launches that were submitted still execute, and hold the references to user objects until then.
 pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> DriverResult {
     let mut state = lock();
     let id = state.exec(exec)?;
@@ -139,10 +139,7 @@ pub unsafe fn cuGraphExecDestroy(exec: CUgraphExec) -> DriverResult {
     {
         graph.instance = None;
     }
-    for (object, count) in exec.objects {
-        let destroyed = state.graphs.release(object, count.into());
-        state.destroyed_objects.extend(destroyed);
-    }
+    state.release_objects(exec.objects, exec.last);
     Ok(())
 }
 

@@ -20,10 +20,19 @@ pub(super) fn allocate_params(
     properties: CUmemPoolProps,
     bytes: usize,
 ) -> DriverResult<NodeParams> {
-    valid(bytes > 0 && properties.allocType == mem_allocation_type::PINNED)?;
+    let is_managed = properties.allocType == mem_allocation_type::MANAGED;
+    valid(is_managed || properties.allocType == mem_allocation_type::PINNED)?;
+    valid(bytes > 0)?;
+    // As measured. What is called managed is memory of the device too.
     let location = properties.location;
-    let of_device = location.type_ == mem_location_type::DEVICE;
-    check(of_device, CUresult::NOT_SUPPORTED)?;
+    match location.type_ {
+        mem_location_type::DEVICE => {}
+        mem_location_type::HOST | mem_location_type::HOST_NUMA => {
+            return Err(CUresult::NOT_SUPPORTED);
+        }
+        _ if is_managed => return Err(CUresult::NOT_SUPPORTED),
+        _ => return Err(CUresult::INVALID_VALUE),
+    }
     let device = state.check_device(location.id);
     let device = device.map_err(|_| CUresult::INVALID_VALUE)?;
     // Memory of graphs cannot be shared between processes.

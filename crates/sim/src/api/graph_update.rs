@@ -206,7 +206,22 @@ pub unsafe fn cuGraphExecUpdate_v2(
     };
     // SAFETY: as the caller guarantees.
     unsafe { write_optional(info, details) };
-    check(updated.is_ok(), CUresult::GRAPH_EXEC_UPDATE_FAILURE)
+    check(updated.is_ok(), CUresult::GRAPH_EXEC_UPDATE_FAILURE)?;
+    replace_objects(&mut state, exec, graph)
+}
+
+/// An updated instance holds the references to user objects of the other graph.
+fn replace_objects(state: &mut DriverState, exec: Id, graph: Id) -> DriverResult {
+    let objects = state.graph_data(graph)?.objects.clone();
+    for (object, count) in &objects {
+        state.graphs.retain(*object, (*count).into());
+    }
+    if let Some(exec) = state.graphs.execs.get_mut(&exec) {
+        let old = std::mem::replace(&mut exec.objects, objects);
+        let last = exec.last.clone();
+        state.release_objects(old, last);
+    }
+    Ok(())
 }
 
 /// As of CUDA 10.2.

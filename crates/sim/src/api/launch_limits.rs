@@ -22,6 +22,18 @@ pub(super) struct Launch {
     pub(super) cooperative: bool,
 }
 
+impl Launch {
+    /// With the cluster that the kernel requires, unless the launch has one.
+    pub(super) fn for_kernel(&self, kernel: &Kernel, settings: &Settings) -> Self {
+        let set = settings.cluster.map(|dim| u32::try_from(dim).unwrap_or(0));
+        let set = (set[0] > 0).then(|| set.map(|dim| dim.max(1)));
+        match kernel.cluster.or(set) {
+            Some(cluster) if self.cluster == [1; 3] => Self { cluster, ..*self },
+            _ => *self,
+        }
+    }
+}
+
 /// The limits of a grid.
 const MAX_GRID: [u32; 3] = [0x7fff_ffff, 65_535, 65_535];
 /// The limits of a block in each dimension.
@@ -59,11 +71,7 @@ pub(super) fn check_limits(kernel: &Kernel, settings: &Settings, launch: &Launch
     Ok(())
 }
 
-pub(super) fn check_dimensions(
-    kernel: &Kernel,
-    settings: &Settings,
-    launch: &Launch,
-) -> DriverResult {
+fn check_dimensions(kernel: &Kernel, settings: &Settings, launch: &Launch) -> DriverResult {
     let valid = |holds, why: &dyn Fn() -> String| require(holds, CUresult::INVALID_VALUE, why);
     let (grid, block) = (launch.grid, launch.block);
     let (threads, most) = (count(block), max_threads(kernel));

@@ -8,9 +8,9 @@ use cuguard_sys::{
 };
 
 use super::jit_log::JitLog;
-use super::module::{name, read_file, read_image, unload};
+use super::module::{name, read_and_compile, read_file, read_image, unload};
 use super::{write_optional, write_out};
-use crate::code::{self, Image, ImageError};
+use crate::code::{Image, ImageError};
 use crate::handle::{self, Id, Kind};
 use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, Library, lock};
@@ -111,7 +111,7 @@ pub unsafe fn cuLibraryLoadFromFile(
     let read = || {
         // SAFETY: as the caller guarantees.
         let file = unsafe { read_file(path) };
-        code::read(&file.map_err(ImageError::new)?)
+        read_and_compile(&file.map_err(ImageError::new)?)
     };
     let options = Options {
         jit: (jit_options, jit_values, jit_count),

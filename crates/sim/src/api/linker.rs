@@ -112,6 +112,10 @@ fn join(to: &mut Linker, from: Image, name: &str) -> Result<(), ImageError> {
     }
     let names = from.kernels.iter().map(|_| name.to_owned());
     to.inputs.extend(names);
+    to.image.text = match (to.image.text.take(), from.text) {
+        (Some(text), Some(more)) => Some(code::join_texts(&text, &more).into()),
+        (text, more) => text.or(more),
+    };
     to.image.kernels.extend(from.kernels);
     to.image.variables.extend(from.variables);
     Ok(())

@@ -53,7 +53,18 @@ pub(super) unsafe fn read_image(image: *const c_void) -> Result<Image, ImageErro
     // SAFETY: not null, so valid by the caller's guarantee.
     let bytes = unsafe { code::image_at(image) };
     let bytes = bytes.ok_or(ImageError::new(CUresult::INVALID_IMAGE))?;
-    code::read(&bytes)
+    read_and_compile(&bytes)
+}
+
+/// Reads an image, and compiles what it has of PTX.
+pub(super) fn read_and_compile(bytes: &[u8]) -> Result<Image, ImageError> {
+    let image = code::read(bytes)?;
+    // Nothing is executed where launches are skipped, so that what cannot be compiled is no error.
+    let skips = lock().config.skip_kernels;
+    match skips {
+        true => Ok(image),
+        false => code::compile(image),
+    }
 }
 
 /// Reads an image in a file.
@@ -124,7 +135,7 @@ pub unsafe fn cuModuleLoad(out: *mut CUmodule, path: *const c_char) -> DriverRes
     let read = || {
         // SAFETY: as the caller guarantees.
         let file = unsafe { read_file(path) };
-        code::read(&file.map_err(ImageError::new)?)
+        read_and_compile(&file.map_err(ImageError::new)?)
     };
     // SAFETY: as the caller guarantees.
     unsafe { load(out, read, &mut JitLog::default()) }

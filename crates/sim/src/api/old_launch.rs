@@ -6,7 +6,8 @@ use std::ffi::c_void;
 use cuguard_sys::{CUfunction, CUresult, CUsharedconfig, CUstream};
 
 use super::function::find_any;
-use super::launch::{Arguments, launch};
+use super::launch::launch;
+use super::launch_arguments::Arguments;
 use super::launch_limits::Launch;
 use crate::result::{DriverResult, check, valid};
 use crate::state::{OldLaunch, lock};

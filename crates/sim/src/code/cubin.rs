@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use cuguard_sys::CUresult;
 
+use super::cubin_writer::TEXT_SECTION;
 use super::elf::{Elf, NO_BITS, Section, Symbol, u16_at, u32_at};
 use super::image::{
     Image, ImageError, Kernel, MAX_LOCAL, MAX_REGISTERS, MAX_SHARED, Parameter, Variable, c_name,
@@ -54,9 +55,13 @@ fn architecture(flags: u32) -> u32 {
 
 fn image(elf: &Elf<'_>, architecture: u32) -> Option<Image> {
     let symbols = elf.symbols()?;
+    let text = elf.section(TEXT_SECTION);
+    let text = text.and_then(|section| std::str::from_utf8(section.bytes).ok());
     let mut image = Image {
         architecture,
         ptx_architecture: architecture,
+        text: text.map(Into::into),
+        has_binary: text.is_none(),
         ..Image::default()
     };
     let registers = by_function(elf, attribute::REGISTERS)?;

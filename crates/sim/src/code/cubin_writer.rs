@@ -1,5 +1,4 @@
-//! Writes what is known of linked code as a cubin, so that a program can load or store it. It contains no
-//! instructions.
+//! Writes what is known of linked code as a cubin, so that a program can load or store it. Its code is the PTX.
 
 use super::image::{Image, Kernel};
 
@@ -16,6 +15,8 @@ const NAMES_SECTION: u16 = 1;
 const STRINGS_SECTION: u32 = 2;
 const GLOBALS_SECTION: u16 = 4;
 const CONSTANTS_SECTION: u16 = 5;
+/// The section with the PTX, which only the simulated driver writes and reads.
+pub(super) const TEXT_SECTION: &str = ".cuguard.ptx";
 /// The largest parameter that an entry of `.nv.info` can describe.
 const MAX_PARAMETER: usize = (1 << 14) - 1;
 
@@ -100,6 +101,13 @@ pub(crate) fn write(image: &Image) -> Option<Vec<u8>> {
         Section::new(".nv.constant3", PROGRAM, constants),
     ];
     sections.extend(of_kernels);
+    if let Some(text) = &image.text {
+        sections.push(Section::new(
+            TEXT_SECTION,
+            PROGRAM,
+            text.as_bytes().to_vec(),
+        ));
+    }
     assemble(sections)
 }
 

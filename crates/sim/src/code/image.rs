@@ -1,6 +1,7 @@
 //! What a module contains.
 
 use std::ffi::CString;
+use std::sync::Arc;
 
 use cuguard_sys::CUresult;
 
@@ -39,6 +40,8 @@ pub(crate) struct Kernel {
     pub(crate) max_threads: Option<u32>,
     /// `.reqntid`: the only size of a block.
     pub(crate) block: Option<[u32; 3]>,
+    /// `.reqnctapercluster`: the only size of a cluster. Known once the text is compiled.
+    pub(crate) cluster: Option<[u32; 3]>,
     /// Bytes of shared memory that every block has.
     pub(crate) shared: usize,
     /// The registers of a thread, if known. Only compiled code has a number.
@@ -75,7 +78,7 @@ pub(crate) struct Variable {
 }
 
 /// The kernels and variables of a module.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Image {
     pub(crate) kernels: Vec<Kernel>,
     pub(crate) variables: Vec<Variable>,
@@ -83,6 +86,12 @@ pub(crate) struct Image {
     pub(crate) architecture: u32,
     /// The architecture that it was written for.
     pub(crate) ptx_architecture: u32,
+    /// The PTX, until it is compiled. Without any, there is only code of a real device.
+    pub(crate) text: Option<Arc<str>>,
+    /// Whether there is code of a real device, which a driver would use.
+    pub(crate) has_binary: bool,
+    /// What the simulated device executes.
+    pub(crate) program: Option<Arc<cuguard_ptx::Module>>,
 }
 
 /// A name for C. Names in images end at a NUL, so none contains one.

@@ -42,7 +42,9 @@ pub(super) fn read_image(bytes: &[u8]) -> Result<Image, ImageError> {
             log: "error   : the image is neither PTX nor a binary".to_owned(),
         });
     }
-    read(&text)
+    let mut image = read(&text)?;
+    image.text = Some(text.into());
+    Ok(image)
 }
 
 /// Reads PTX.

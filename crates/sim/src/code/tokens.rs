@@ -45,6 +45,11 @@ impl<'a> Tokens<'a> {
         }
     }
 
+    /// What follows.
+    pub(super) fn rest(&self) -> &'a str {
+        self.rest
+    }
+
     /// An error at the current line.
     pub(super) fn error(&self, message: &str) -> ImageError {
         syntax_error(self.line, message)

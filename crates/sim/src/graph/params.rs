@@ -46,7 +46,10 @@ pub(crate) struct KernelParams {
     pub(crate) block: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub(crate) shared: u32,
-    /// As the kernel would read them.
+    /// The blocks of a cluster.
+    pub(crate) cluster: [u32; 3],
+    pub(crate) cooperative: bool,
+    /// As the kernel reads them.
     pub(crate) arguments: Vec<u8>,
     /// A pointer to each argument, for programs that ask. They point into `arguments`, which never
     /// changes.

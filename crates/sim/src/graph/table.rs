@@ -1,6 +1,6 @@
 //! All graphs, instantiated graphs and user objects.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::exec::Exec;
 use super::nodes::{Graph, Node};
@@ -15,6 +15,8 @@ pub(crate) struct GraphTable {
     pub(crate) owners: HashMap<Id, Id>,
     pub(crate) execs: HashMap<Id, Exec>,
     pub(crate) objects: HashMap<Id, UserObject>,
+    /// References to user objects that are released when launches complete.
+    pub(crate) releases: HashMap<Id, BTreeMap<Id, u32>>,
 }
 
 impl GraphTable {

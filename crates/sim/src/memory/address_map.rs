@@ -51,6 +51,8 @@ pub(crate) struct MemoryRange {
     pub(crate) id: u64,
     /// For stream-ordered memory: the stream, and the number of the work there that allocates.
     pub(crate) allocated_at: Option<(Id, u64)>,
+    /// For memory whose free was submitted to a stream: the number of the last launch of a kernel before that.
+    pub(crate) freed_after: u64,
     /// For memory of a managed pool. (Memory of `cuMemAllocManaged` is so by its kind.)
     pub(crate) from_managed_pool: bool,
     /// `SYNC_MEMOPS`
@@ -78,6 +80,7 @@ impl MemoryRange {
             flags: 0,
             id: 0,
             allocated_at: None,
+            freed_after: 0,
             from_managed_pool: false,
             sync_memops: kind == MemoryKind::Managed,
             advice: Advice::default(),
@@ -87,6 +90,10 @@ impl MemoryRange {
 
     pub(crate) fn end(&self) -> u64 {
         self.base + self.size
+    }
+
+    pub(crate) fn contains(&self, address: u64) -> bool {
+        (self.base..self.end()).contains(&address)
     }
 
     /// Whether the host can access the address.
@@ -206,6 +213,21 @@ impl AddressMap {
         self.resident[device as usize].load(Ordering::Relaxed)
     }
 
+    /// Device work uses a range: managed memory moves to the device.
+    pub(crate) fn note_use(&self, range: &MemoryRange) {
+        if range.kind == MemoryKind::Managed && range.block.mark_used() {
+            let pages = to_pages(range.size).unwrap_or(range.size);
+            self.resident[range.device as usize].fetch_add(pages, Ordering::Relaxed);
+        }
+    }
+
+    /// The last range that starts below an address, and the first at or above it.
+    pub(crate) fn neighbors(&self, address: u64) -> [Option<&MemoryRange>; 2] {
+        let below = self.ranges.range(..address).next_back();
+        let above = self.ranges.range(address..).next();
+        [below, above].map(|found| found.map(|(_, range)| range))
+    }
+
     /// The bytes from `address`, all of which must belong to one range, or to adjacent mappings.
     pub(crate) fn spans(&self, address: u64, len: usize) -> DriverResult<Vec<Span>> {
         let mut spans = Vec::with_capacity(1);
@@ -219,10 +241,7 @@ impl AddressMap {
                 // An access must not continue from one allocation into an adjacent one.
                 _ => spans.is_empty() && in_range == left,
             })?;
-            if range.kind == MemoryKind::Managed && range.block.mark_used() {
-                let pages = to_pages(range.size).unwrap_or(range.size);
-                self.resident[range.device as usize].fetch_add(pages, Ordering::Relaxed);
-            }
+            self.note_use(range);
             spans.push(Span::within(
                 &range.block,
                 (at - range.base) as usize,

@@ -76,9 +76,19 @@ impl MemoryBlock {
 
     /// Sets the first bytes of a new block.
     fn set_new(&self, value: &[u8]) {
+        // SAFETY: just allocated, so that nothing else uses it.
+        unsafe { self.set(value) };
+    }
+
+    /// Sets the first bytes.
+    ///
+    /// # Safety
+    ///
+    /// No other thread may access the memory meanwhile.
+    pub(crate) unsafe fn set(&self, value: &[u8]) {
         let bytes = value.len().min(self.len);
         let start = self.start.as_ptr();
-        // SAFETY: within the `len` bytes just allocated, which nothing else uses.
+        // SAFETY: within the `len` bytes, which nothing else uses by the caller's guarantee.
         unsafe { start.copy_from_nonoverlapping(value.as_ptr(), bytes) };
     }
 

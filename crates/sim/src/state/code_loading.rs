@@ -31,6 +31,7 @@ impl DriverState {
                 }
             }
         }
+        self.set_values(&image, &variables);
         let id = self.ids.next(Kind::Module);
         let mut functions = Vec::new();
         for index in 0..image.kernels.len() {
@@ -53,6 +54,20 @@ impl DriverState {
         };
         self.code.modules.insert(id, module);
         Ok(id)
+    }
+
+    /// Sets the variables of a program, whose values may be addresses of others.
+    fn set_values(&self, image: &Image, variables: &[u64]) {
+        let Some(program) = &image.program else {
+            return;
+        };
+        for (index, base) in variables.iter().enumerate() {
+            let value = program.initial_value(index, variables);
+            if let Some(range) = self.map.at(*base).filter(|_| !value.is_empty()) {
+                // SAFETY: new memory, whose address the program does not have yet.
+                unsafe { range.block.set(&value) };
+            }
+        }
     }
 
     fn add_variable(&mut self, context: Id, variable: &Variable) -> DriverResult<u64> {

@@ -90,6 +90,7 @@ impl DriverState {
             self.remove_array(array);
         }
         self.forget_modules(id);
+        self.release_heap(id);
         let owned = self.map.remove_context(id).into_iter();
         let (host, device): (Vec<_>, Vec<_>) = owned.partition(MemoryRange::on_host);
         for range in &host {

@@ -55,6 +55,8 @@ pub(crate) struct DriverState {
     /// How many threads wait for memory that work in flight uses.
     pub(crate) memory_waiters: usize,
     pub(crate) ids: IdAllocator,
+    /// How many kernels were launched.
+    pub(crate) launches: u64,
     pub(crate) last_range: u64,
     pub(crate) last_context: u64,
 }

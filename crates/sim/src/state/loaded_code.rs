@@ -132,6 +132,8 @@ pub(crate) struct LoadedCode {
 pub(crate) struct FunctionInfo<'a> {
     pub(crate) module_id: Id,
     pub(crate) module: &'a Module,
+    /// The number of the kernel in the image.
+    pub(crate) index: usize,
     pub(crate) kernel: &'a Kernel,
     pub(crate) settings: Settings,
 }
@@ -149,6 +151,7 @@ impl LoadedCode {
         Ok(FunctionInfo {
             module_id: function.module,
             module,
+            index: function.index,
             kernel,
             settings: *shared.unwrap_or(&function.settings),
         })

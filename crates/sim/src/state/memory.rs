@@ -197,7 +197,12 @@ impl DriverState {
         let device = range.device;
         let work = self.last_work(stream) + 1;
         // Before the work is submitted, since it may complete at once.
+        let freed_after = self.launches;
         let removed = self.map.remove(base);
+        let removed = removed.map(|range| MemoryRange {
+            freed_after,
+            ..range
+        });
         self.pending_frees.extend(removed.map(|range| (key, range)));
         if let Some(pool) = self.pool_of(kind) {
             pool.free_after(base, size, stream, work);

@@ -7,7 +7,7 @@ use cuguard_sys::CUDA_ARRAY3D_DESCRIPTOR;
 
 use super::graph_usage::GraphUsage;
 use crate::handle::Id;
-use crate::memory::{DeviceMemory, MemoryBlock, PackedPages};
+use crate::memory::{DeviceMemory, Heap, MemoryBlock, PackedPages};
 use crate::streams::StreamPosition;
 
 #[derive(Debug, Default)]
@@ -40,6 +40,8 @@ pub(crate) struct Context {
     pub(crate) limits: HashMap<u32, usize>,
     pub(crate) cache_config: u32,
     pub(crate) packed: PackedPages,
+    /// What kernels allocate from, once one has.
+    pub(crate) heap: Option<Arc<Heap>>,
     /// The legacy default stream.
     pub(crate) legacy: Id,
     /// Thread number → the thread's own default stream.

@@ -216,6 +216,7 @@ impl DriverState {
         match then {
             Some(OnComplete::Record(event)) => self.events.complete_record(event, stream, number),
             Some(OnComplete::Free(range)) => self.complete_free(range, stream, number),
+            Some(OnComplete::Release(id)) => self.complete_release(id),
             None => {}
         }
     }

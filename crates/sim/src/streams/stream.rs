@@ -54,6 +54,8 @@ pub(crate) enum OnComplete {
     Record(Id),
     /// The memory range with this context and id is freed.
     Free((Option<Id>, u64)),
+    /// References to user objects are released.
+    Release(Id),
 }
 
 pub(crate) struct Work {
