@@ -34,6 +34,8 @@ EXCLUDED = {
         "measures how slow the processor reads write-combined memory; simulated host memory is ordinary memory",
     "driver::safe::core::tests::test_pinned_copy_is_faster":
         "measures that copies from pinned memory are 1.5 times as fast as others; simulated copies all cost a memcpy",
+    "driver::safe::launch::tests::test_par_launch":
+        "measures that two kernels of 10^10 instructions take as long as one; the processor needs minutes for each",
 }
 
 # Two devices, because tests of copies and switches between devices skip themselves with one.

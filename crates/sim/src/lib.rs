@@ -19,15 +19,14 @@
 //! - **Faults on demand**: see [`Fault`]; a sticky error: see [`set_sticky_error`].
 //! - **Other processes** that use memory of a device: see [`set_other_processes`].
 //! - **Counters** of live resources: see [`counters`].
-//!
 //! - **Kernels run**: modules and libraries load from PTX and fatbins, and the processor executes the PTX. A kernel's error is
 //!   the sticky one of a real device, and a line on stderr names kernel, block, thread and line. [`Config::skip_kernels`]
 //!   checks and skips launches instead.
 //!
 //! Limits: it does not execute compiled code; a launch of a kernel from a cubin fails with `CUDA_ERROR_NOT_SUPPORTED`. Loading
-//! a module fails for instructions that are not supported, such as those of tensor memory. It has no textures, no graphics, no sharing between processes, and none of the conditional
-//! nodes, batch memory operations and external semaphores of graphs. It does not simulate bandwidth, and at most
-//! 1024 streams execute work at the same time.
+//! a module fails for instructions that are not supported, such as those of tensor memory. It has no textures, no graphics,
+//! no sharing between processes, and none of the conditional nodes, batch memory operations and external semaphores of graphs.
+//! It does not simulate bandwidth, and at most 1024 streams execute work at the same time.
 //!
 //! # Setup
 //!

@@ -9,6 +9,7 @@ use crate::tools::*;
 
 cases! {"graph_launches":
     instances,
+    instances_for_devices,
     a_launch_executes_every_node,
     nodes_execute_in_order,
     launches_are_stream_ordered,
@@ -20,6 +21,49 @@ cases! {"graph_launches":
     parameters_that_stay,
     updates,
     updates_that_fail,
+}
+
+/// What a device may launch has nodes, and only kernels, copies, fills and graphs of these. The host may launch it too.
+fn instances_for_devices(c: &Case) {
+    primary(c);
+    let (stream, ptr) = (independent(c), alloc(c, 64));
+    let params = |flags| CUDA_GRAPH_INSTANTIATE_PARAMS {
+        flags,
+        ..CUDA_GRAPH_INSTANTIATE_PARAMS::default()
+    };
+    let mut exec = CUgraphExec::NULL;
+    let no_nodes = graph(c);
+    let mut found = params(4);
+    let result = cuGraphInstantiateWithParams(&mut exec, no_nodes, &mut found);
+    c.invalid("no nodes", result);
+    let error = graph_instantiate_result::ERROR;
+    c.same("why", found.result_out, error);
+    for what in ["an empty node", "a host function"] {
+        let graph = graph(c);
+        let node = match what {
+            "an empty node" => empty(c, graph, &[]),
+            _ => marker(c, graph, 1, &[]),
+        };
+        let mut found = params(4);
+        let result = cuGraphInstantiateWithParams(&mut exec, graph, &mut found);
+        c.invalid(what, result);
+        let why = graph_instantiate_result::NODE_OPERATION_NOT_SUPPORTED;
+        c.same("why", found.result_out, why);
+        c.yes("the node", found.hErrNode_out == node);
+    }
+    let graph = graph(c);
+    fill(c, graph, &fill_of(ptr, 9, 64), &[]);
+    let mut try_flags = |flags| cuGraphInstantiateWithFlags(&mut exec, graph, flags);
+    c.invalid("with automatic frees", try_flags(5));
+    c.invalid("with an upload", try_flags(6));
+    c.ok("with priorities", try_flags(12));
+    c.ok("alone", try_flags(4));
+    let mut flags = 99;
+    c.ok("read the flags", cuGraphExecGetFlags(exec, &mut flags));
+    c.same("flags", flags, 4);
+    c.ok("upload", cuGraphUpload(exec, stream));
+    run(c, exec, stream);
+    c.same("filled", read(c, ptr, 2), vec![9, 9]);
 }
 
 /// Some flags exist, and are for one kind of instantiation only.

@@ -76,14 +76,10 @@ fn kinds_of_allocations(c: &Case) {
         (0, 1, 0, invalid),
         (pinned, 0, 0, invalid),
         (pinned, 2, 0, unsupported),
-        (pinned, 3, 0, unsupported),
         (pinned, 4, 0, invalid),
         (managed, 0, 0, unsupported),
         (managed, 1, 99, invalid),
         (managed, 2, 0, unsupported),
-        (managed, 3, 0, unsupported),
-        (managed, 4, 0, unsupported),
-        (3, 1, 0, invalid),
     ] {
         let what = format_args!("kind {kind}, location {location}, id {id}");
         c.expect(what, add(kind, location, id).0, want);

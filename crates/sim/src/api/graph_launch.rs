@@ -16,8 +16,10 @@ use crate::result::{DriverResult, check, valid};
 use crate::state::{DriverState, Launch, allocations, lock};
 use crate::streams::Run;
 
-/// The flags of graphs that the host launches. Graphs that a device launches have kernels.
+/// The flags of graphs that the host launches, and of those that a device may launch too.
 const FLAGS: u64 = (flag::AUTO_FREE_ON_LAUNCH | flag::USE_NODE_PRIORITY) as u64;
+const DEVICE_LAUNCH: u64 = flag::DEVICE_LAUNCH as u64;
+const DEVICE_FLAGS: u64 = (flag::DEVICE_LAUNCH | flag::USE_NODE_PRIORITY) as u64;
 
 /// Why a graph cannot be instantiated.
 struct Failure {
@@ -40,7 +42,13 @@ impl From<CUresult> for Failure {
 fn instantiate(graph: CUgraph, flags: u64) -> Result<Id, Failure> {
     let mut state = lock();
     let graph = state.graph(graph)?;
-    valid(flags & !FLAGS == 0)?;
+    let on_device = flags & DEVICE_LAUNCH != 0;
+    let (allowed, flags) = match on_device {
+        // As measured, the priority is not kept.
+        true => (flags & !DEVICE_FLAGS == 0, DEVICE_LAUNCH),
+        false => (flags & !FLAGS == 0, flags),
+    };
+    valid(allowed)?;
     state.current()?;
     let Some(steps) = state.steps(graph) else {
         return Err(Failure {
@@ -49,6 +57,9 @@ fn instantiate(graph: CUgraph, flags: u64) -> Result<Id, Failure> {
             node: state.graph_data(graph)?.node_of_cycle(),
         });
     };
+    if on_device {
+        check_device_launch(&steps)?;
+    }
     let id = state.ids.next(Kind::GraphExec);
     let has_memory = state.graphs.has_memory_nodes(graph);
     let data = state.graphs.graphs.get_mut(&graph);
@@ -72,6 +83,23 @@ fn instantiate(graph: CUgraph, flags: u64) -> Result<Id, Failure> {
     };
     state.graphs.execs.insert(id, exec);
     Ok(id)
+}
+
+/// Fails unless a device could launch the graph: there are nodes, and all of them are kernels, copies and fills.
+fn check_device_launch(steps: &[Step]) -> Result<(), Failure> {
+    valid(!steps.is_empty())?;
+    let on_device = |step: &&Step| {
+        use NodeParams::{Child, Copy, Fill, Kernel};
+        matches!(step.params, Kernel(_) | Copy(_) | Fill(_) | Child(_))
+    };
+    match steps.iter().find(|step| !on_device(step)) {
+        None => Ok(()),
+        Some(step) => Err(Failure {
+            code: CUresult::INVALID_VALUE,
+            outcome: outcome::NODE_OPERATION_NOT_SUPPORTED,
+            node: Some(step.node),
+        }),
+    }
 }
 
 pub unsafe fn cuGraphInstantiateWithFlags(

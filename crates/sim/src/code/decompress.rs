@@ -2,13 +2,14 @@
 
 use std::io::Read;
 
-/// More than any image has, so that a small file does not use up the host's memory.
+/// More than any image has, in all and for each byte of its compressed form, so that a small file does not use up the host's
+/// memory.
 const MAX: usize = 1 << 28;
+const MAX_RATIO: usize = 256;
 
 /// Decompresses a block of LZ4 into `len` bytes; `None` if it is malformed.
 pub(super) fn lz4(block: &[u8], len: usize) -> Option<Vec<u8>> {
-    // A byte of input is at most 255 of output.
-    if len > MAX || len / 255 > block.len() {
+    if !is_plausible(block, len) {
         return None;
     }
     let mut output = Vec::with_capacity(len);
@@ -38,6 +39,10 @@ pub(super) fn lz4(block: &[u8], len: usize) -> Option<Vec<u8>> {
     }
 }
 
+fn is_plausible(compressed: &[u8], len: usize) -> bool {
+    len <= MAX && len / MAX_RATIO <= compressed.len()
+}
+
 /// Takes bytes off the rest.
 fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     let (taken, tail) = rest.split_at_checked(count)?;
@@ -62,7 +67,7 @@ fn length(rest: &mut &[u8], first: u8) -> Option<usize> {
 
 /// Decompresses a Zstandard frame into at most `len` bytes; `None` if it is malformed.
 pub(super) fn zstd(frame: &[u8], len: usize) -> Option<Vec<u8>> {
-    if len > MAX {
+    if !is_plausible(frame, len) {
         return None;
     }
     let decoder = ruzstd::decoding::StreamingDecoder::new(frame).ok()?;

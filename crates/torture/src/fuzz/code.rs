@@ -8,11 +8,24 @@ use super::bounded;
 const MULTIPLE: usize = 96;
 const CONSTANT: usize = 16 << 10;
 
+/// The most bytes of each byte that is compressed, and what a decompressor allocates at once.
+const RATIO: usize = 256;
+const WINDOW: usize = 128 << 20;
+
 /// Reads an image, and checks that it has no more kernels and variables than its bytes can name.
 fn read(image: &[u8]) {
-    let counts = bounded(image.len(), MULTIPLE, CONSTANT, || count_in_image(image));
+    read_bounded(image, image.len(), CONSTANT);
+}
+
+/// The same for a fatbin, whose images may be compressed.
+fn read_fatbin(container: &[u8]) {
+    read_bounded(container, container.len() * RATIO, CONSTANT + WINDOW);
+}
+
+fn read_bounded(image: &[u8], bytes: usize, constant: usize) {
+    let counts = bounded(bytes, MULTIPLE, constant, || count_in_image(image));
     if let Ok((kernels, variables)) = counts {
-        assert!(kernels + variables <= image.len());
+        assert!(kernels + variables <= bytes);
         assert_eq!(count_in_image(image), Ok((kernels, variables)));
     }
 }
@@ -77,11 +90,11 @@ pub fn cubin(bytes: &[u8]) {
 pub fn fatbin(bytes: &[u8]) {
     const MAGIC: [u8; 4] = 0xBA55_ED50_u32.to_le_bytes();
     if bytes.starts_with(&MAGIC) {
-        return read(bytes);
+        return read_fatbin(bytes);
     }
     let mut file = MAGIC.to_vec();
     file.extend([1, 0, 16, 0]);
     file.extend((bytes.len() as u64).to_le_bytes());
     file.extend(bytes);
-    read(&file);
+    read_fatbin(&file);
 }
