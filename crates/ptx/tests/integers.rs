@@ -219,3 +219,12 @@ fn carries() {
         assert_eq!(found[index], (product >> 64) as u64);
     }
 }
+
+#[test]
+fn extrema_without_negative_numbers() {
+    let a = [5u64, 0xFFFF_FFFF, 0x8000_0000, 3];
+    let b = [7u64, 0xFFFF_FFF0, 9, 0xFFFF_FFFE];
+    let run = |body: &str| execute(body, "s32", &[("s32", &a), ("s32", &b)]);
+    assert_eq!(run("min.relu.s32 d, a, b;"), [5, 0, 0, 0]);
+    assert_eq!(run("max.relu.s32 d, a, b;"), [7, 0, 9, 3]);
+}

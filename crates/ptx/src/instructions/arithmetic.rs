@@ -126,9 +126,17 @@ pub(super) fn decode(form: &mut Form<'_>) -> Decoded<Action> {
         _ => None,
     };
     let saturates = form.take("sat");
+    // Of `min` and `max`: what is negative becomes zero.
+    let relu = matches!(root, "min" | "max") && form.take("relu");
     let of = form.take_type()?;
-    if saturates && of != Type::S32 {
+    if (saturates || relu) && of != Type::S32 {
         return Err(form.unsupported());
+    }
+    if relu {
+        return match root {
+            "min" => binary(form, of, |a: i32, b: i32| a.min(b).max(0)),
+            _ => binary(form, of, |a: i32, b: i32| a.max(b).max(0)),
+        };
     }
     with_integer!(form, of, select(form, of, part, saturates))
 }
