@@ -126,9 +126,15 @@ pub(super) fn decode(form: &mut Form<'_>) -> Decoded<Action> {
         _ => None,
     };
     let saturates = form.take("sat");
+    let relu = matches!(root, "min" | "max") && form.take("relu");
     let of = form.take_type()?;
-    if saturates && of != Type::S32 {
+    if (saturates || relu) && of != Type::S32 {
         return Err(form.unsupported());
+    }
+    match root {
+        "min" if relu => return binary(form, of, |a: i32, b| a.min(b).max(0)),
+        "max" if relu => return binary(form, of, |a: i32, b| a.max(b).max(0)),
+        _ => {}
     }
     with_integer!(form, of, select(form, of, part, saturates))
 }
