@@ -5,10 +5,10 @@ use cuguard_ptx::{FaultKind, Launch, Module, Order};
 use crate::common::Argument::{self, U32, U64};
 use crate::common::{Device, Plain, launch};
 
-const ALGORITHMS: &str = include_str!("corpus/algorithms.ptx");
-const LANGUAGE: &str = include_str!("corpus/language.ptx");
-const GROUPS: &str = include_str!("corpus/groups.ptx");
-const NUMBERS: &str = include_str!("corpus/numbers.ptx");
+const ALGORITHMS: &str = include_str!("../../kernels/corpus/algorithms.ptx");
+const LANGUAGE: &str = include_str!("../../kernels/corpus/language.ptx");
+const GROUPS: &str = include_str!("../../kernels/corpus/groups.ptx");
+const NUMBERS: &str = include_str!("../../kernels/corpus/numbers.ptx");
 
 /// Numbers that look random.
 fn noise(count: usize) -> Vec<u32> {

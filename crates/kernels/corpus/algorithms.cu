@@ -1,4 +1,4 @@
-// Kernels of common algorithms. The .ptx beside this file is made of it by scripts/ptx-corpus.sh.
+// Kernels of common algorithms. The .ptx beside this file is made of it by scripts/kernel-corpus.sh.
 
 extern "C" __global__ void scan(const unsigned *from, unsigned *to, unsigned *totals, unsigned count) {
     __shared__ unsigned partial[32];
