@@ -3,35 +3,26 @@
 //!
 //!     cargo run --example kernels
 //!
-//! What to see: a line for each kernel, whose results are compared with the same computation on the host. The simulated GPU
-//! checks the launches and runs no kernels: the lines say so, and no results are compared. In the end the driver has all of
-//! its memory back.
+//! What to see: a line for each kernel, whose results are compared with the same computation on the host. In the end the
+//! driver has all of its memory back.
 
-use cuguard::driver::{DriverKind, load};
 use cuguard::nvrtc;
 use cuguard::prelude::*;
 use cuguard::scope::{KernelArgument, Len};
-use cuguard::{Error, LaunchConfig, Result, sim};
+use cuguard::{Error, LaunchConfig, Result};
 
 const COUNT: usize = 1 << 20;
 
-/// What the kernels run on, and whether they run.
+/// What the kernels run on.
 struct Device {
     context: Context,
     stream: Stream,
-    runs_kernels: bool,
 }
 
-impl Device {
-    /// Prints whether a result is the expected one, and fails if it is not.
-    fn check<T: PartialEq>(&self, what: &str, found: &[T], expected: &[T]) {
-        if !self.runs_kernels {
-            println!("{what}: launched, but not run: the simulated GPU runs no kernels");
-            return;
-        }
-        assert!(found == expected, "{what}: wrong results");
-        println!("{what}: {} results are right", found.len());
-    }
+/// Prints whether a result is the expected one, and fails if it is not.
+fn check<T: PartialEq>(what: &str, found: &[T], expected: &[T]) {
+    assert!(found == expected, "{what}: wrong results");
+    println!("{what}: {} results are right", found.len());
 }
 
 /// The parameters are declared once, with what the kernel guarantees; the launch is safe.
@@ -48,7 +39,7 @@ fn typed(device: &Device, module: &Module) -> Result<()> {
         scale.launch(s, config, (&input, &mut output, 2.0))
     })?;
     let expected: Vec<f32> = numbers.iter().map(|number| 2.0 * number).collect();
-    device.check("typed launch", &output.to_vec()?, &expected);
+    check("typed launch", &output.to_vec()?, &expected);
     Ok(())
 }
 
@@ -66,7 +57,7 @@ fn large_shared_memory(device: &Device, module: &Module) -> Result<()> {
         unsafe { s.launch(&reverse, config, &[&buffer, &tiles]) }
     })?;
     words.chunks_mut(TILE).for_each(<[u32]>::reverse);
-    device.check("64 KiB of shared memory", &buffer.to_vec()?, &words);
+    check("64 KiB of shared memory", &buffer.to_vec()?, &words);
     Ok(())
 }
 
@@ -95,7 +86,7 @@ fn cooperative(device: &Device, module: &Module) -> Result<()> {
         .iter()
         .fold(0_u32, |sum, word| sum.wrapping_add(*word));
     let expected = vec![expected; blocks as usize];
-    device.check("cooperative launch", &sums.to_vec()?, &expected);
+    check("cooperative launch", &sums.to_vec()?, &expected);
     Ok(())
 }
 
@@ -123,29 +114,23 @@ fn run_time_compiled(device: &Device) -> Result<()> {
         .stream
         .scope(|s| square.launch(s, config, (&mut s.bind_mut(&mut buffer)?,)))?;
     let expected: Vec<u32> = numbers.iter().map(|x| x.wrapping_mul(*x)).collect();
-    device.check("NVRTC", &buffer.to_vec()?, &expected);
+    check("NVRTC", &buffer.to_vec()?, &expected);
     Ok(())
 }
 
 fn main() -> Result<()> {
-    // Has an effect on the simulated GPU alone.
-    sim::configure(sim::Config::new().skip_kernels(true)).expect("it does not run yet");
-    let runs_kernels = load()?.kind() == DriverKind::Real;
     let context = Context::new(0)?;
     println!("on {}", context.device_name());
     let device = Device {
         stream: Stream::new(&context)?,
         context,
-        runs_kernels,
     };
     let module = Module::from_ptx(&device.context, include_str!("../kernels/launches.ptx"))?;
     typed(&device, &module)?;
     large_shared_memory(&device, &module)?;
     cooperative(&device, &module)?;
     run_time_compiled(&device)?;
-    let Device {
-        context, stream, ..
-    } = device;
+    let Device { context, stream } = device;
     drop((module, stream));
     println!("bytes alive: {}", context.live_bytes());
     context.close()

@@ -106,25 +106,23 @@ fn what_takes_too_long_is_ended_with_all_that_it_started() {
     }
 }
 
-fn outcome(observed: &[&str], ignored: Option<&'static str>) -> Outcome {
+fn outcome(observed: &[&str]) -> Outcome {
     Outcome {
         observed: observed.iter().map(ToString::to_string).collect(),
-        ignored,
         ..Outcome::default()
     }
 }
 
 #[test]
-fn declared_differences_and_ignored_cases_are_not_counted_as_agreement() {
+fn declared_differences_are_not_counted_as_agreement() {
     const PLAIN: Entry = Entry::new("a::plain", |_| {});
     const DECLARED: Entry = PLAIN.differs_on_simulation("it is simulated");
-    let (so, other) = (outcome(&["so"], None), outcome(&["other"], None));
+    let (so, other) = (outcome(&["so"]), outcome(&["other"]));
     let mut agreement = Agreement::default();
     assert!(!agreement.count(&so, &so, &PLAIN));
     assert!(!agreement.count(&so, &so, &PLAIN));
     assert!(!agreement.count(&so, &other, &DECLARED));
     assert!(!agreement.count(&so, &so, &DECLARED));
-    assert!(!agreement.count(&outcome(&[], Some("why")), &so, &PLAIN));
     assert_eq!(
         agreement.to_string(),
         "the two drivers agree in 2 cases; 2 differ by declaration"

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::support::{real, succeeded};
+use crate::support::succeeded;
 
 /// An example, as cargo (or the bundle) puts it beside the tests.
 fn example(name: &str) -> PathBuf {
@@ -190,15 +190,9 @@ fn chunked() {
     );
 }
 
-/// Its kernel needs a real GPU; elsewhere it says that it was not run, and ends well.
 #[test]
 fn device_heap() {
     let text = output("device_heap");
-    assert_eq!(text, "not run: the simulated GPU runs no kernels\n");
-    if !real("device_heap") {
-        return;
-    }
-    let text = run("device_heap", "real");
     in_order(
         &text,
         &[

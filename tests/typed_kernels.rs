@@ -1,7 +1,4 @@
-//! Typed kernels: signatures compared with the driver, lengths, safe and unsafe launches. Kernels run on a real GPU; on the
-//! simulated one launches are checked and skipped.
-
-use std::sync::Once;
+//! Typed kernels: signatures compared with the driver, lengths, safe and unsafe launches.
 
 use crate::support::*;
 use cuguard::driver::sys::CUresult;
@@ -31,16 +28,6 @@ const SMALL: &str = "
     st.global.u64 [%rd4], %rd1; st.global.u64 [%rd4+8], %rd2; ret;
 }
 ";
-
-/// As in `tests/launches`.
-fn skipping() -> Turn {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        let config = sim::Config::new().skip_kernels(true);
-        sim::configure(config).expect("it does not run yet");
-    });
-    turn()
-}
 
 type Scale<'a> = (&'a [f32], &'a mut [f32], Len<u32>, f32);
 
@@ -82,7 +69,7 @@ impl<'module> Scaler<'module> {
 #[test]
 fn a_typed_kernel_is_launched_safely() -> Result<()> {
     const COUNT: usize = 10_000;
-    let _turn = skipping();
+    let _turn = turn();
     let context = context()?;
     let stream = Stream::new(&context)?;
     let module = Module::from_ptx(&context, LAUNCHES)?;
@@ -94,11 +81,9 @@ fn a_typed_kernel_is_launched_safely() -> Result<()> {
     let from = DeviceBuffer::from_slice(&context, &numbers)?;
     let mut to = DeviceBuffer::zeroed(&context, COUNT)?;
     stream.scope(|s| scaler.enqueue(s, &from, &mut to))?;
-    if real("a_typed_kernel_is_launched_safely (the values)") {
-        let half = numbers[..COUNT / 2].iter().map(|x| x * 3.0);
-        let expected: Vec<f32> = half.clone().chain(half).collect();
-        assert_eq!(to.to_vec()?, expected);
-    }
+    let half = numbers[..COUNT / 2].iter().map(|x| x * 3.0);
+    let expected: Vec<f32> = half.clone().chain(half).collect();
+    assert_eq!(to.to_vec()?, expected);
     assert_eq!(
         format!("{:?}", scaler.kernel),
         "Kernel(scale(&[f32], &mut [f32], Len<u32>, f32))"
@@ -108,7 +93,7 @@ fn a_typed_kernel_is_launched_safely() -> Result<()> {
 
 #[test]
 fn a_signature_that_differs_is_refused_with_both() -> Result<()> {
-    let _turn = skipping();
+    let _turn = turn();
     let context = context()?;
     let module = Module::from_ptx(&context, LAUNCHES)?;
     let check = |error: Error, want: &str| {
@@ -157,7 +142,7 @@ fn a_signature_that_differs_is_refused_with_both() -> Result<()> {
 
 #[test]
 fn a_driver_that_does_not_know_parameters_compares_none() -> Result<()> {
-    let _turn = skipping();
+    let _turn = turn();
     if !simulated("a_driver_that_does_not_know_parameters_compares_none") {
         return Ok(());
     }
@@ -176,7 +161,7 @@ fn a_driver_that_does_not_know_parameters_compares_none() -> Result<()> {
 
 #[test]
 fn lengths_that_differ_are_refused() -> Result<()> {
-    let _turn = skipping();
+    let _turn = turn();
     let context = context()?;
     let stream = Stream::new(&context)?;
     let module = Module::from_ptx(&context, LAUNCHES)?;
@@ -203,7 +188,7 @@ fn lengths_that_differ_are_refused() -> Result<()> {
 
 #[test]
 fn each_slice_may_have_its_own_length() -> Result<()> {
-    let _turn = skipping();
+    let _turn = turn();
     let context = context()?;
     let stream = Stream::new(&context)?;
     let module = Module::from_ptx(&context, SMALL)?;
@@ -223,9 +208,7 @@ fn each_slice_may_have_its_own_length() -> Result<()> {
         let (x, mut y) = (s.bind(&x)?, s.bind_mut(&mut y)?);
         lengths.launch(s, (1, 1), (&x, &mut y, &mut s.bind_mut(&mut seen)?))
     })?;
-    if real("each_slice_may_have_its_own_length (the lengths)") {
-        assert_eq!(seen.get()?, [300, 7]);
-    }
+    assert_eq!(seen.get()?, [300, 7]);
     // A reference is one element.
     let mut two = DeviceBuffer::<[u64; 2]>::zeroed(&context, 2)?;
     let error = stream.scope(|s| {
@@ -250,7 +233,7 @@ unsafe impl cust::memory::DeviceCopy for Shape {}
 
 #[test]
 fn a_struct_is_passed_by_value() -> Result<()> {
-    let _turn = skipping();
+    let _turn = turn();
     let context = context()?;
     let stream = Stream::new(&context)?;
     let module = Module::from_ptx(&context, SMALL)?;
@@ -262,15 +245,13 @@ fn a_struct_is_passed_by_value() -> Result<()> {
         // SAFETY: shape(shape, seen) writes two numbers.
         unsafe { shape.launch(s, (1, 1), (Shape { a: 5, b: 1 << 40 }, &mut seen)) }
     })?;
-    if real("a_struct_is_passed_by_value (the fields)") {
-        assert_eq!(seen.to_vec()?, [5, 1 << 40]);
-    }
+    assert_eq!(seen.to_vec()?, [5, 1 << 40]);
     Ok(())
 }
 
 #[test]
 fn a_typed_launch_is_checked_as_any_other() -> Result<()> {
-    let _turn = skipping();
+    let _turn = turn();
     let (one, two) = (context()?, Context::builder().dedicated().build()?);
     let stream = Stream::new(&one)?;
     let (here, there) = (

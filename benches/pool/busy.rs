@@ -20,12 +20,7 @@ pub fn free(_: &Options) -> Outcome {
 
 fn one<A: Allocator>() -> Outcome {
     if load()?.kind() == DriverKind::Simulated {
-        note(
-            "free",
-            CASE,
-            A::NAME,
-            "not run: the simulated GPU runs no kernels",
-        );
+        note("free", CASE, A::NAME, "not run: needs a real GPU");
         return Ok(());
     }
     let context = context(TrackingLevel::Counts)?;

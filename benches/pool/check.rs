@@ -28,7 +28,7 @@ fn all<A: Allocator>(options: &Options) -> Outcome {
         for bytes in SIZES {
             let case = case(bytes, half);
             if simulated {
-                let text = "not run: the simulated GPU runs no kernels";
+                let text = "not run: needs a real GPU";
                 note("check", &case, A::NAME, text);
             } else if begin.elapsed() > options.seconds {
                 note("check", &case, A::NAME, "not run: no time left");

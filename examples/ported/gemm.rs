@@ -8,6 +8,7 @@ mod support;
 
 use std::time::Duration;
 
+use cuguard::driver::{DriverKind, load};
 use cuguard::prelude::*;
 use cuguard::scope::UncheckedKernel;
 use cuguard::{LaunchConfig, Result};
@@ -73,18 +74,18 @@ fn check(n: usize, a: &[f32], b: &[f32], c: &[f32]) {
 }
 
 pub(crate) fn main() -> Result<()> {
-    if support::is_simulated()? {
-        return Ok(());
-    }
     let context = Context::new(0)?;
     let module = Module::from_ptx(&context, include_str!("kernels.ptx"))?;
     let stream = Stream::new(&context)?;
+    let simulated = load()?.kind() == DriverKind::Simulated;
+    // The processor multiplies small matrices alone within a second.
+    let sizes = if simulated { &SIZES[..2] } else { &SIZES };
     for name in ["gemm_naive", "gemm_tiled"] {
         let gemm: Gemm<'_> = module.kernel_unchecked(name)?;
         let (a, b) = ([1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]);
         let (c, _) = multiply((&context, &stream), &gemm, 2, &a, &b)?;
         assert_eq!(c, [19.0, 22.0, 43.0, 50.0]);
-        for n in SIZES {
+        for &n in sizes {
             let (a, b) = (support::random(1, n * n), support::random(2, n * n));
             let (c, time) = multiply((&context, &stream), &gemm, n, &a, &b)?;
             println!("{name} {n}x{n}: {:.4}ms", time.as_secs_f64() * 1e3);

@@ -2,17 +2,11 @@
 //!
 //!     cargo run --example launch_kernel
 
-#[path = "support.rs"]
-mod support;
-
 use cuguard::prelude::*;
 use cuguard::scope::Len;
 use cuguard::{LaunchConfig, Result};
 
 pub(crate) fn main() -> Result<()> {
-    if support::is_simulated()? {
-        return Ok(());
-    }
     let context = Context::new(0)?;
     let stream = Stream::default_stream(&context)?;
     let module = Module::from_ptx(&context, include_str!("kernels.ptx"))?;

@@ -1,10 +1,6 @@
-//! Shared by the ported programs: pseudo-random numbers, for which the originals use other crates, and the check that there
-//! is a GPU which runs kernels.
+//! Shared by the ported programs: pseudo-random numbers, for which the originals use other crates.
 
 #![allow(dead_code, reason = "each program uses a part of it")]
-
-use cuguard::Result;
-use cuguard::driver::{DriverKind, load};
 
 /// Numbers from -10 to 10, the same in each run (SplitMix64).
 pub(crate) fn random(seed: u64, count: usize) -> Vec<f32> {
@@ -17,13 +13,4 @@ pub(crate) fn random(seed: u64, count: usize) -> Vec<f32> {
         (bits >> 40) as f32 / (1 << 24) as f32
     };
     (0..count).map(|_| 20.0 * next() - 10.0).collect()
-}
-
-/// Whether the GPU is simulated, which runs no kernels; prints so.
-pub(crate) fn is_simulated() -> Result<bool> {
-    let simulated = load()?.kind() == DriverKind::Simulated;
-    if simulated {
-        println!("not run: the simulated GPU runs no kernels");
-    }
-    Ok(simulated)
 }

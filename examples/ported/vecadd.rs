@@ -12,9 +12,6 @@ use cuguard::{LaunchConfig, Result};
 const COUNT: usize = 100_000;
 
 pub(crate) fn main() -> Result<()> {
-    if support::is_simulated()? {
-        return Ok(());
-    }
     let (lhs, rhs) = (support::random(1, COUNT), support::random(2, COUNT));
     let context = Context::new(0)?;
     let module = Module::from_ptx(&context, include_str!("kernels.ptx"))?;

@@ -438,9 +438,11 @@ pub enum Error {
     #[error(transparent)]
     Nvrtc(#[from] cuguard_nvrtc::Error),
 
-    /// The simulated GPU runs no kernels; see the [guide](crate::guide::testing_without_a_gpu).
+    /// The simulated GPU runs kernels of PTX, and this one is compiled code; see the
+    /// [guide](crate::guide::testing_without_a_gpu).
     #[error(
-        "{operation}: the simulated GPU runs no kernels; CUGUARD_SIM=kernels=skip checks and skips launches"
+        "{operation}: the simulated GPU runs kernels of PTX, and the module is compiled code; CUGUARD_SIM=kernels=skip checks \
+         and skips launches"
     )]
     NoKernels {
         /// The function that was called.

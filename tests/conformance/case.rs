@@ -66,8 +66,6 @@ pub(crate) struct Entry {
     pub(crate) run: fn(&Case),
     /// Why the simulated GPU behaves differently here, for the few cases where it is meant to.
     pub(crate) differs_on_simulation: Option<&'static str>,
-    /// Needs [`cuguard::sim::set_sticky_error`] on a simulated GPU, so it cannot run on a library's.
-    pub(crate) corrupts: bool,
     /// How long it may take.
     pub(crate) seconds: u64,
 }
@@ -79,7 +77,6 @@ impl Entry {
             name,
             run,
             differs_on_simulation: None,
-            corrupts: false,
             seconds: 120,
         }
     }
@@ -87,12 +84,6 @@ impl Entry {
     /// Declares that the simulated GPU differs, and why.
     pub(crate) const fn differs_on_simulation(mut self, reason: &'static str) -> Entry {
         self.differs_on_simulation = Some(reason);
-        self
-    }
-
-    /// Declares that the case corrupts its context as a faulty kernel would.
-    pub(crate) const fn corrupts(mut self) -> Entry {
-        self.corrupts = true;
         self
     }
 
@@ -120,8 +111,7 @@ impl Case {
         }
     }
 
-    /// Whether the GPU is simulated. Only for what declares that it differs, and for how a context
-    /// is broken on purpose.
+    /// Whether the GPU is simulated. Only for what declares that it differs.
     pub(crate) fn on_simulation(&self) -> bool {
         self.on.simulated()
     }

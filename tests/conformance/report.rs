@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 
 use cuguard_testing::Requirement;
-use libtest_mimic::{Arguments, Completion, Trial};
+use libtest_mimic::{Arguments, Trial};
 
 use crate::args::Options;
 use crate::case::Entry;
@@ -129,7 +129,7 @@ fn run_on(target: Target, suffix: &'static str, chosen: &[Entry], options: &Opti
     let shows_output = options.shows_output();
     let trials = chosen.iter().map(|&entry| {
         let (target, outcomes) = (target.clone(), Arc::clone(&outcomes));
-        Trial::ignorable_test(entry.name, move || {
+        Trial::test(entry.name, move || {
             let outcome = run_one(&entry, &target);
             if shows_output {
                 println!("{}", observations(&entry, &outcome));
@@ -137,10 +137,9 @@ fn run_on(target: Target, suffix: &'static str, chosen: &[Entry], options: &Opti
             let mut outcomes = outcomes.lock().expect("no case panics");
             let outcome = outcomes.entry(entry.name).insert_entry(outcome);
             let outcome = outcome.get();
-            match outcome.ignored {
-                Some(reason) => Ok(Completion::ignored_with(reason)),
-                None if outcome.failures.is_empty() => Ok(Completion::Completed),
-                None => Err(failures(outcome).into()),
+            match outcome.failures.is_empty() {
+                true => Ok(()),
+                false => Err(failures(outcome).into()),
             }
         })
     });
@@ -213,7 +212,7 @@ fn transcript(entry: &Entry, outcome: &Outcome) -> Vec<String> {
     }
 }
 
-/// How many cases two drivers agree in. Cases that one of them did not run are not counted.
+/// How many cases two drivers agree in.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Agreement {
     agree: usize,
@@ -224,9 +223,6 @@ pub(crate) struct Agreement {
 impl Agreement {
     /// Counts a case; returns whether the two drivers differ in it.
     pub(crate) fn count(&mut self, one: &Outcome, other: &Outcome, entry: &Entry) -> bool {
-        if one.ignored.is_some() || other.ignored.is_some() {
-            return false;
-        }
         if entry.differs_on_simulation.is_some() {
             self.declared += 1;
             return false;

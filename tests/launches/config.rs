@@ -3,7 +3,7 @@
 use cuguard::{Error, LaunchConfig, Result};
 use cuguard_testing::{Requirement, not_run};
 
-use super::{Setup, skipping};
+use super::{Setup, observed_turn};
 
 #[test]
 fn configurations_are_made_of_numbers_and_tuples() {
@@ -19,7 +19,7 @@ fn configurations_are_made_of_numbers_and_tuples() {
 
 #[test]
 fn what_no_device_can_launch_is_refused_with_value_and_limit() -> Result<()> {
-    let _turn = skipping();
+    let _turn = observed_turn();
     let at = Setup::new()?;
     let nothing = at.module.function("nothing")?;
     let plain = LaunchConfig::new(1, 1);
@@ -82,7 +82,7 @@ fn what_no_device_can_launch_is_refused_with_value_and_limit() -> Result<()> {
 
 #[test]
 fn a_cooperative_launch_that_does_not_fit_names_what_does() -> Result<()> {
-    let _turn = skipping();
+    let _turn = observed_turn();
     let at = Setup::new()?;
     let nothing = at.module.function("nothing")?;
     let most = nothing.max_cooperative_blocks(1024, 0)?;
@@ -105,7 +105,7 @@ fn a_cooperative_launch_that_does_not_fit_names_what_does() -> Result<()> {
 
 #[test]
 fn a_cluster_that_does_not_fit_names_what_does() -> Result<()> {
-    let _turn = skipping();
+    let _turn = observed_turn();
     let at = Setup::new()?;
     let nothing = at.module.function("nothing")?;
     let grid = |cluster: u32| LaunchConfig::new(48, 32).cluster(cluster);

@@ -4,7 +4,7 @@ use cuguard::driver::sys::CUresult;
 use cuguard::sim::{self, Fault};
 use cuguard::{DeviceBuffer, LaunchConfig, Result};
 
-use super::{ALLOCATIONS, Setup, skipping};
+use super::{ALLOCATIONS, Setup, observed_turn};
 use crate::support::*;
 
 /// How often the simulated driver was called for what a launch could ask.
@@ -22,7 +22,7 @@ fn queries() -> Vec<(&'static str, u64)> {
 
 #[test]
 fn a_launch_queries_nothing_after_the_first() -> Result<()> {
-    let _turn = skipping();
+    let _turn = observed_turn();
     if !simulated("a_launch_queries_nothing_after_the_first") {
         return Ok(());
     }
@@ -51,7 +51,7 @@ fn a_launch_queries_nothing_after_the_first() -> Result<()> {
 
 #[test]
 fn large_shared_memory_is_allowed_once() -> Result<()> {
-    let _turn = skipping();
+    let _turn = observed_turn();
     if !simulated("large_shared_memory_is_allowed_once") {
         return Ok(());
     }
@@ -85,7 +85,7 @@ fn large_shared_memory_is_allowed_once() -> Result<()> {
 /// Reading the limits loads the kernel's code, which may need memory: callbacks help there too.
 #[test]
 fn the_first_launch_recovers_where_its_limits_cannot_be_read() -> Result<()> {
-    let _turn = skipping();
+    let _turn = observed_turn();
     if !simulated("the_first_launch_recovers_where_its_limits_cannot_be_read") {
         return Ok(());
     }
@@ -102,7 +102,7 @@ fn the_first_launch_recovers_where_its_limits_cannot_be_read() -> Result<()> {
 
 #[test]
 fn a_launch_allocates_nothing_on_the_host() -> Result<()> {
-    let _turn = skipping();
+    let _turn = observed_turn();
     // The simulated driver is in this process, and allocates.
     if !real("a_launch_allocates_nothing_on_the_host") {
         return Ok(());

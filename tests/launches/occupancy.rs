@@ -2,11 +2,11 @@
 
 use cuguard::{Error, LaunchConfig, Module, Result};
 
-use super::{LAUNCHES, Setup, skipping};
+use super::{LAUNCHES, Setup, observed_turn};
 
 #[test]
 fn elements_are_covered_by_whole_blocks() -> Result<()> {
-    let _turn = skipping();
+    let _turn = observed_turn();
     let at = Setup::new()?;
     let scale = at.module.function("scale")?;
     let suggested = scale.suggested_block_size(0)?;
@@ -44,7 +44,7 @@ fn elements_are_covered_by_whole_blocks() -> Result<()> {
 /// Errors name the function that the program called, not one that it calls in turn.
 #[test]
 fn errors_name_the_function_that_was_called() -> Result<()> {
-    let _turn = skipping();
+    let _turn = observed_turn();
     let at = Setup::new()?;
     let scale = at.module.function("scale")?;
     let error = |result: Result<u32>| result.unwrap_err().to_string();
@@ -75,7 +75,7 @@ fn errors_name_the_function_that_was_called() -> Result<()> {
 
 #[test]
 fn occupancy_falls_with_threads_and_shared_memory() -> Result<()> {
-    let _turn = skipping();
+    let _turn = observed_turn();
     let at = Setup::new()?;
     let tiles = at.module.function("reverse_tiles")?;
     let attributes = tiles.attributes()?;

@@ -3,14 +3,13 @@
 use cuguard::scope::KernelArgument;
 use cuguard::{DeviceBox, DeviceBuffer, LaunchConfig, Result, Stream};
 
-use super::{Setup, skipping};
-use crate::support::*;
+use super::{Setup, observed_turn};
 
 #[test]
 fn tiles_are_reversed_in_large_shared_memory() -> Result<()> {
     const TILE: usize = 16_384;
     const TILES: usize = 33;
-    let _turn = skipping();
+    let _turn = observed_turn();
     let at = Setup::new()?;
     let reverse = at.module.function("reverse_tiles")?;
     let words: Vec<u32> = (0..(TILE * TILES) as u32).collect();
@@ -21,18 +20,16 @@ fn tiles_are_reversed_in_large_shared_memory() -> Result<()> {
         // SAFETY: reverse_tiles(words, tiles) accesses `tiles` tiles of 16384 words, and has shared memory for one.
         unsafe { s.launch(&reverse, config, &[&words, &(TILES as u32)]) }
     })?;
-    if real("tiles_are_reversed_in_large_shared_memory (the words)") {
-        let mut words = words;
-        words.chunks_mut(TILE).for_each(<[u32]>::reverse);
-        assert!(buffer.to_vec()? == words);
-    }
+    let mut words = words;
+    words.chunks_mut(TILE).for_each(<[u32]>::reverse);
+    assert!(buffer.to_vec()? == words);
     Ok(())
 }
 
 #[test]
 fn blocks_of_a_cooperative_launch_wait_for_each_other() -> Result<()> {
     const COUNT: usize = 1_000_000;
-    let _turn = skipping();
+    let _turn = observed_turn();
     let at = Setup::new()?;
     let sum = at.module.function("sum_everywhere")?;
     let blocks = sum.max_cooperative_blocks(256, 0)?;
@@ -53,20 +50,18 @@ fn blocks_of_a_cooperative_launch_wait_for_each_other() -> Result<()> {
         // others for each block.
         unsafe { s.launch(&sum, config, &arguments) }
     })?;
-    if real("blocks_of_a_cooperative_launch_wait_for_each_other (the sums)") {
-        let expected = words
-            .iter()
-            .fold(0_u32, |sum, word| sum.wrapping_add(*word));
-        assert_eq!(sums.to_vec()?, vec![expected; blocks as usize]);
-        assert_eq!(arrived.get()?, blocks);
-    }
+    let expected = words
+        .iter()
+        .fold(0_u32, |sum, word| sum.wrapping_add(*word));
+    assert_eq!(sums.to_vec()?, vec![expected; blocks as usize]);
+    assert_eq!(arrived.get()?, blocks);
     Ok(())
 }
 
 /// Launches of one kernel on several threads, which need different amounts of shared memory.
 #[test]
 fn threads_share_the_allowance_of_a_kernel() -> Result<()> {
-    let _turn = skipping();
+    let _turn = observed_turn();
     let at = Setup::new()?;
     let nothing = at.module.function("nothing")?;
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Launches in scopes, on a real GPU and on the simulated one, which runs no kernels.
+//! Launches in scopes.
 
 use cuguard::driver::sys::CUresult;
 use cuguard::{Context, DeviceBox, DeviceBuffer, Error, Module, PinnedBuffer, Result, Stream};
@@ -6,6 +6,8 @@ use cuguard::{Context, DeviceBox, DeviceBuffer, Error, Module, PinnedBuffer, Res
 use super::{SAXPY, TABLE};
 use crate::support::*;
 
+/// Code of an H200 alone.
+const COMPILED: &[u8] = include_bytes!("../../crates/sim/tests/data/linked.cubin");
 const PATTERN: &str = include_str!("../../kernels/pattern.ptx");
 
 /// The word at an index, as `kernels/README.md` has it.
@@ -14,22 +16,24 @@ fn pattern(index: usize, seed: u32) -> u32 {
 }
 
 #[test]
-fn the_simulated_gpu_says_that_it_runs_no_kernels() -> Result<()> {
+fn the_simulated_gpu_says_that_it_runs_no_compiled_code() -> Result<()> {
     let _turn = turn();
-    if !simulated("the_simulated_gpu_says_that_it_runs_no_kernels") {
+    if !simulated("the_simulated_gpu_says_that_it_runs_no_compiled_code") {
         return Ok(());
     }
     let context = context()?;
     let stream = Stream::new(&context)?;
-    let module = Module::from_ptx(&context, TABLE)?;
-    let function = module.function("nothing")?;
+    // SAFETY: a complete image, as a linker made it.
+    let module = unsafe { Module::from_image(&context, COMPILED)? };
+    let function = module.function("empty")?;
     // SAFETY: the kernel takes nothing.
     let error = stream.scope(|s| unsafe { s.launch(&function, (1, 1), &[]) });
     let error = error.unwrap_err();
     assert!(matches!(error, Error::NoKernels { .. }), "{error:?}");
     assert_eq!(
         error.to_string(),
-        "Scope::launch: the simulated GPU runs no kernels; CUGUARD_SIM=kernels=skip checks and skips launches"
+        "Scope::launch: the simulated GPU runs kernels of PTX, and the module is compiled code; CUGUARD_SIM=kernels=skip checks \
+         and skips launches"
     );
     // SAFETY: PTX with a NUL at its end.
     let error = unsafe { Module::from_image(&context, b".version 6.4\0") }.unwrap_err();
@@ -42,9 +46,6 @@ fn the_simulated_gpu_says_that_it_runs_no_kernels() -> Result<()> {
 #[test]
 fn up_through_a_kernel_and_down_again() -> Result<()> {
     let _turn = turn();
-    if !real("up_through_a_kernel_and_down_again") {
-        return Ok(());
-    }
     const LEN: usize = 1 << 20;
     let context = context()?;
     let stream = Stream::new(&context)?;
@@ -79,9 +80,6 @@ fn up_through_a_kernel_and_down_again() -> Result<()> {
 #[test]
 fn kernels_write_and_check_what_is_bound() -> Result<()> {
     let _turn = turn();
-    if !real("kernels_write_and_check_what_is_bound") {
-        return Ok(());
-    }
     const LEN: usize = 100_000;
     let context = context()?;
     let stream = Stream::new(&context)?;
@@ -118,9 +116,6 @@ fn kernels_write_and_check_what_is_bound() -> Result<()> {
 #[test]
 fn a_scope_waits_for_its_kernel_also_when_it_panics() -> Result<()> {
     let _turn = turn();
-    if !real("a_scope_waits_for_its_kernel_also_when_it_panics") {
-        return Ok(());
-    }
     let context = context()?;
     let stream = Stream::new(&context)?;
     let module = Module::from_ptx(&context, include_str!("../../kernels/spin.ptx"))?;
@@ -145,9 +140,6 @@ fn a_scope_waits_for_its_kernel_also_when_it_panics() -> Result<()> {
 #[test]
 fn the_launch_macro_of_cust_runs_a_kernel() -> Result<()> {
     let _turn = turn();
-    if !real("the_launch_macro_of_cust_runs_a_kernel") {
-        return Ok(());
-    }
     const LEN: usize = 1000;
     let context = context()?;
     let stream = Stream::new(&context)?;
@@ -185,9 +177,6 @@ fn a_kernel_of_another_context_is_refused() -> Result<()> {
 #[test]
 fn a_scope_ends_when_its_kernel_breaks_the_context() {
     const TEST: &str = "kernels::a_scope_ends_when_its_kernel_breaks_the_context";
-    if !real(TEST) {
-        return;
-    }
     if part().is_some() {
         let context = context().unwrap();
         let stream = Stream::new(&context).unwrap();

@@ -1,5 +1,7 @@
 //! The configuration of the simulated GPU.
 
+#[cfg(doc)]
+use std::str::FromStr;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -7,8 +9,9 @@ use crate::misuse::Misuse;
 use crate::process::{is_running, lock_unless_forked};
 
 mod text;
+mod units;
 
-use text::{format_size, format_value, microseconds};
+use units::{format_size, format_value, microseconds};
 
 /// The page of physical memory, as measured on a real GPU: device memory is allocated in whole
 /// pages.

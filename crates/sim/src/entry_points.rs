@@ -33,6 +33,9 @@ fn call(function: Function, body: impl FnOnce() -> DriverResult) -> CUresult {
         Err(code) => return code,
     };
     let stops = copy_engine::stops();
+    if function.launches_kernel() {
+        printed::flush();
+    }
     let result = misuse::in_call(function, body);
     if function.writes_output() {
         printed::flush();

@@ -151,21 +151,21 @@ impl Function {
         )
     }
 
-    /// What kernels have printed is written after it.
+    /// Waits for kernels, whose output is written then. What completed kernels have printed is also written before a launch.
     pub(crate) fn writes_output(self) -> bool {
-        self.confirms_completion()
-            || self.launches_kernel()
-            || self.creates_context()
+        let name = self.name();
+        let copies = name.starts_with("cuMemcpy") && !name.contains("Async");
+        copies
             || matches!(
                 self,
-                Self::cuCtxDestroy_v2
+                Self::cuCtxSynchronize
+                    | Self::cuCtxSynchronize_v2
+                    | Self::cuStreamSynchronize
+                    | Self::cuEventSynchronize
+                    | Self::cuCtxDestroy_v2
                     | Self::cuDevicePrimaryCtxRelease
                     | Self::cuDevicePrimaryCtxRelease_v2
                     | Self::cuDevicePrimaryCtxReset_v2
-                    | Self::cuModuleLoad
-                    | Self::cuModuleLoadData
-                    | Self::cuModuleLoadDataEx
-                    | Self::cuModuleLoadFatBinary
                     | Self::cuModuleUnload
                     | Self::cuLibraryUnload
             )

@@ -1,5 +1,5 @@
-//! What kernels print. As on a real device, it is kept until the program synchronizes with the device, launches another
-//! kernel, or loads or unloads a module.
+//! What kernels print. As on a real device, it is kept until the program synchronizes with the device or launches another
+//! kernel.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};

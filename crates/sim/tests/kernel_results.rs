@@ -358,6 +358,38 @@ fn kernels_of_libraries_and_of_linked_code_run() {
     release();
 }
 
+/// Fatbins with PTX and a cubin of `kernels/pattern.cu`, as nvcc of CUDA 13.0 writes them with `--compress-mode=speed` and
+/// `size`.
+#[test]
+fn the_ptx_of_compressed_fatbins_runs() {
+    let _turn = turn();
+    context();
+    let (lz4, zstandard) = (
+        include_bytes!("data/lz4.fatbin").as_slice(),
+        include_bytes!("data/zstandard.fatbin").as_slice(),
+    );
+    let (mut words, mut count) = (alloc(4000), 1000_u64);
+    for (fatbin, mut seed) in [(lz4, 5_u32), (zstandard, 6)] {
+        let mut module = CUmodule::NULL;
+        ok(cu::cuModuleLoadFatBinary(
+            &mut module,
+            fatbin.as_ptr().cast(),
+        ));
+        let fill = function(module, c"fill_pattern");
+        let arguments = &mut [arg(&mut words), arg(&mut count), arg(&mut seed)];
+        launch(fill, [2, 64], CUstream::NULL, arguments);
+        let expected = (0..1000_u32).map(|i| i.wrapping_mul(2_654_435_761) ^ seed);
+        assert!(read::<u32>(words, 1000).into_iter().eq(expected));
+        // What the cubin knows.
+        let (mut registers, which) = (0, function_attribute::NUM_REGS);
+        ok(cu::cuFuncGetAttribute(&mut registers, which, fill));
+        assert!(registers > 0 && registers != 32, "{registers}");
+        ok(cu::cuModuleUnload(module));
+    }
+    ok(cu::cuMemFree_v2(words));
+    release();
+}
+
 /// The numbers that blocks of the kernel `order` got.
 fn order() -> Vec<u32> {
     let order = function(load(KERNELS), c"order");

@@ -1,4 +1,4 @@
-//! Contents checked by a kernel, on devices that run kernels.
+//! Contents checked by a kernel.
 
 use std::panic::Location;
 
@@ -46,7 +46,7 @@ fn count_wrong(context: &Context, guard: &Guard, seed: u32) -> Result<Counted> {
 }
 
 impl World {
-    /// Checks words with a kernel; on the simulated GPU, reads them.
+    /// Checks words with a kernel.
     pub fn kernel(&mut self, number: u8) -> Check {
         let fits = |resource: &Resource| resource.seed.is_some() && resource.key.is_some();
         let at = self.pick(number, fits)?;
@@ -54,9 +54,6 @@ impl World {
         let (Some(context), Some(seed)) = (self.context_of(resource), resource.seed) else {
             return Ok(());
         };
-        if self.simulated {
-            return self.check_contents(resource);
-        }
         let (wrong, created) = count_wrong(context, &resource.guard, seed)?;
         ensure_eq("words that a kernel finds wrong", wrong, 0)?;
         self.outcome.kernels += 1;

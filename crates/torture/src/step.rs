@@ -241,7 +241,7 @@ actions! {
     233..=234 => TooLarge { what: u8, context: u8 },
     /// Copies with a wrong length.
     235..=236 => WrongLength { resource: u8 },
-    /// Checks memory with a kernel; on the simulated GPU, reads it.
+    /// Checks memory with a kernel.
     237..=241 => Kernel { resource: u8 },
     /// Sets the recording level.
     242..=245 => Level { context: u8, level: u8 },

@@ -1,15 +1,14 @@
 //! Modules from CUDA C++.
 
 use cuguard_driver::result::device;
-use cuguard_driver::sys::device_attribute;
-use cuguard_nvrtc::{Code, Options, compile_for_device};
+use cuguard_driver::sys::{CUresult, device_attribute};
+use cuguard_driver::{DriverKind, loaded};
+use cuguard_nvrtc::{Code, Options, Ptx, compile, compile_for_device};
 
 use super::Module;
 use super::jit::JitOptions;
 use super::module::ptx_to_c;
-#[cfg(doc)]
-use crate::error::Error;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::guards::Context;
 
 impl Module {
@@ -48,7 +47,7 @@ impl Module {
     /// it must run on the device.
     ///
     /// NVRTC compiles to code for the device, or to PTX where it is older than the device
-    /// ([`compile_for_device`](crate::nvrtc::compile_for_device)).
+    /// ([`compile_for_device`](crate::nvrtc::compile_for_device)), and for the simulated GPU.
     ///
     /// # Errors
     ///
@@ -59,14 +58,28 @@ impl Module {
         const OPERATION: &str = "Module::from_cuda";
         let device = capability(OPERATION, context)?;
         let jit = JitOptions::default();
+        let load_ptx = |ptx: &Ptx| {
+            let image = ptx_to_c(OPERATION, ptx.as_str())?;
+            // SAFETY: NUL-terminated text that does not start like a binary.
+            unsafe { Self::load(OPERATION, context, image.as_bytes_with_nul(), &jit) }
+        };
         match compile_for_device(source, options, device)? {
-            // SAFETY: a complete image, as NVRTC made it.
-            Code::Cubin(cubin) => unsafe { Self::load(OPERATION, context, cubin.as_bytes(), &jit) },
-            Code::Ptx(ptx) => {
-                let image = ptx_to_c(OPERATION, ptx.as_str())?;
-                // SAFETY: NUL-terminated text that does not start like a binary.
-                unsafe { Self::load(OPERATION, context, image.as_bytes_with_nul(), &jit) }
+            Code::Cubin(cubin) => {
+                // The simulated GPU executes PTX alone.
+                if loaded().is_some_and(|driver| driver.kind() == DriverKind::Simulated) {
+                    let (major, minor) = options.target().unwrap_or(device);
+                    let ptx = compile(source, &options.clone().arch(major, minor))?;
+                    let loaded = load_ptx(&ptx);
+                    let code = loaded.as_ref().err().and_then(Error::code);
+                    // A compiler that is newer than the driver: the code is loaded, and does not run.
+                    if code != Some(CUresult::UNSUPPORTED_PTX_VERSION) {
+                        return loaded;
+                    }
+                }
+                // SAFETY: a complete image, as NVRTC made it.
+                unsafe { Self::load(OPERATION, context, cubin.as_bytes(), &jit) }
             }
+            Code::Ptx(ptx) => load_ptx(&ptx),
         }
     }
 }

@@ -29,8 +29,8 @@ use cuguard_registry::ResourceKind;
 /// # Ok::<(), cuguard::Error>(())
 /// ```
 ///
-/// The simulated GPU loads modules and runs no kernels: a launch fails with
-/// [`Error::NoKernels`](crate::Error::NoKernels), or with `CUGUARD_SIM=kernels=skip` is checked and skipped.
+/// The simulated GPU executes PTX. A launch of a kernel from compiled code fails there with
+/// [`Error::NoKernels`](crate::Error::NoKernels); with `CUGUARD_SIM=kernels=skip`, all launches are checked and skipped.
 ///
 /// ```standalone_crate
 /// # cuguard::driver::select(cuguard::driver::Choice::Sim).unwrap();

@@ -1,5 +1,4 @@
-//! Kernels that run. On the simulated GPU none does: it returns NOT_SUPPORTED for every launch, and says so in its
-//! documentation.
+//! Kernels that run.
 
 use std::ffi::{CStr, CString};
 use std::time::Instant;
@@ -9,17 +8,14 @@ use crate::driver::CUresult as Code;
 use crate::driver::*;
 use crate::tools::*;
 
-/// Why the simulated GPU differs in these cases.
-pub(crate) const NO_KERNELS: &str = "it runs no kernels; a launch returns CUDA_ERROR_NOT_SUPPORTED";
-
 cases! {"kernels":
     old_ptx_loads,
     modules,
     unload_twice,
-    fill_and_check.differs_on_simulation(NO_KERNELS),
-    saxpy.differs_on_simulation(NO_KERNELS),
-    spin.differs_on_simulation(NO_KERNELS),
-    device_heap.differs_on_simulation(NO_KERNELS),
+    fill_and_check,
+    saxpy,
+    spin,
+    device_heap,
 }
 
 const PATTERN: &str = include_str!("../../../kernels/pattern.ptx");
@@ -70,20 +66,6 @@ pub(crate) fn launch(
         list,
         none,
     )
-}
-
-/// Starts, and on the simulated GPU checks that a kernel of `ptx` cannot be launched. Returns whether kernels run.
-fn set_up(c: &Case, ptx: &str) -> bool {
-    primary(c);
-    if c.on_simulation() {
-        let module = load(c, ptx);
-        let mut function = CUfunction::NULL;
-        let result = cuModuleEnumerateFunctions(&mut function, 1, module);
-        c.require("cuModuleEnumerateFunctions", result);
-        let result = launch(function, 1, 1, &mut []);
-        c.expect("launch a kernel", result, Code::NOT_SUPPORTED);
-    }
-    !c.on_simulation()
 }
 
 fn number(c: &Case, ptr: CUdeviceptr) -> u64 {
@@ -145,9 +127,7 @@ fn unload_twice(c: &Case) {
 
 /// A pattern that a kernel wrote is what the host computes, and another kernel finds it right.
 fn fill_and_check(c: &Case) {
-    if !set_up(c, PATTERN) {
-        return;
-    }
+    primary(c);
     let module = load(c, PATTERN);
     let (fill, check) = (
         function(c, module, c"fill_pattern"),
@@ -178,9 +158,7 @@ fn fill_and_check(c: &Case) {
 
 /// y = a x + y for a million numbers.
 fn saxpy(c: &Case) {
-    if !set_up(c, SAXPY) {
-        return;
-    }
+    primary(c);
     let module = load(c, SAXPY);
     let saxpy = function(c, module, c"saxpy");
     let numbers: Vec<u8> = (0..1 << 20)
@@ -207,9 +185,7 @@ fn saxpy(c: &Case) {
 
 /// A kernel runs on while the host goes on, and a wait waits for it.
 fn spin(c: &Case) {
-    if !set_up(c, SPIN) {
-        return;
-    }
+    primary(c);
     let module = load(c, SPIN);
     let spin = function(c, module, c"spin");
     let mut nanoseconds = 300_000_000_u64;
@@ -230,9 +206,7 @@ fn spin(c: &Case) {
 
 /// A kernel allocates from the device heap; what does not fit gets no memory, and no error.
 fn device_heap(c: &Case) {
-    if !set_up(c, HEAP) {
-        return;
-    }
+    primary(c);
     c.ok(
         "heap of 32 MiB",
         cuCtxSetLimit(limit::MALLOC_HEAP_SIZE, 32 * MIB),

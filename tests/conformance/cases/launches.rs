@@ -1,4 +1,4 @@
-//! What a launch checks before the kernel runs. The simulated GPU is configured to check and skip launches.
+//! What a launch checks before the kernel runs.
 
 use std::ffi::CStr;
 use std::ptr;
@@ -24,12 +24,8 @@ cases! {"launches":
     unloaded,
 }
 
-/// Starts with launches that are checked and, on the simulated GPU, skipped.
+/// Starts, and loads the kernels.
 fn set_up(c: &Case) -> CUmodule {
-    if c.on_simulation() {
-        // SAFETY: no other thread runs yet.
-        unsafe { std::env::set_var("CUGUARD_SIM", "kernels=skip") };
-    }
     primary(c);
     load(c, CODE)
 }

@@ -1,7 +1,6 @@
 //! The cases, by topic. Each case is a function whose comment states the rule that it checks.
 //!
-//! A case knows nothing of the driver it runs on, except where it declares that the simulated GPU
-//! differs, and where it breaks a context on purpose.
+//! A case knows nothing of the driver it runs on, except where it declares that the simulated GPU differs.
 
 use crate::case::Entry;
 
@@ -43,6 +42,8 @@ mod graph_memory;
 mod graph_objects;
 mod graphs;
 mod host_memory;
+mod kernel_faults;
+mod kernel_results;
 mod kernels;
 mod lasting;
 mod launches;
@@ -138,6 +139,8 @@ pub(crate) fn all() -> Vec<Entry> {
         libraries::CASES,
         launches::CASES,
         kernels::CASES,
+        kernel_results::CASES,
+        kernel_faults::CASES,
     ]
     .concat()
 }

@@ -66,7 +66,7 @@ macro_rules! native {
 }
 
 native! {
-    f32, |own: f32| if own.is_nan() { f32::from_bits(0x7FFF_FFFF) } else { own };
+    f32, Float::canonical;
     f64, |own| own;
 }
 

@@ -26,12 +26,10 @@ fn each(a: &[u32; LANES], b: &[u32; LANES], c: &[u32; LANES]) -> Lanes<f32> {
     let mut values = [0.0; LANES];
     for lane in 0..LANES {
         let (a, b) = (f32::from_bits(a[lane]), f32::from_bits(b[lane]));
-        let value = a.mul_add(b, f32::from_bits(c[lane]));
-        values[lane] = if value.is_nan() {
-            f32::from_bits(0x7FFF_FFFF)
-        } else {
-            value
-        };
+        let bits = a.mul_add(b, f32::from_bits(c[lane])).to_bits();
+        // By integers, as in `Float::canonical`.
+        let is_nan = bits & 0x7FFF_FFFF > 0x7F80_0000;
+        values[lane] = f32::from_bits(if is_nan { 0x7FFF_FFFF } else { bits });
     }
     values
 }

@@ -28,12 +28,15 @@ pub(crate) trait Float: Copy + Send + Sync + 'static {
     }
 
     /// NaN becomes the canonical one.
+    #[inline(always)]
     fn canonical(self) -> Self {
-        if self.to_f64().is_nan() {
-            Self::nan()
-        } else {
-            self
-        }
+        // By integers: which NaN a floating-point operation returns is unspecified in Rust, so that the compiler may
+        // remove the choice between two of them.
+        let bits = self.to_bits64();
+        let infinity = Self::FORMAT.infinity(false);
+        let sign = Self::FORMAT.infinity(true) & !infinity;
+        let is_nan = bits & !sign > infinity;
+        Self::from_bits64(if is_nan { Self::FORMAT.nan() } else { bits })
     }
 
     fn nan() -> Self {

@@ -60,7 +60,6 @@ pub(crate) struct Shared {
 /// A kernel or a function.
 #[derive(Debug)]
 pub(crate) struct Function {
-    pub(crate) line: u32,
     pub(crate) name: String,
     pub(crate) is_entry: bool,
     pub(crate) params: Vec<Parameter>,

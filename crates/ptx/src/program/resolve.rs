@@ -134,7 +134,6 @@ impl<'a> Resolver<'a> {
     /// Names a function.
     fn signature(&mut self, own: &syntax::Function<'a>) -> Result<(), LoadError> {
         let found = Function {
-            line: own.line,
             name: own.name.to_owned(),
             is_entry: own.is_entry,
             params: Vec::new(),

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
+use super::units::{format_size, parse_latency, parse_size};
 use super::{Config, ConfigError, Order, PAGE};
 use crate::misuse::Misuse;
 
@@ -27,33 +27,6 @@ const SETTINGS: [(&str, &str); 10] = [
     ("seed", "a number, beside `order=random`"),
     ("steps", "a number from 1"),
 ];
-
-/// A number and its unit.
-fn split_unit(value: &str) -> Option<(u64, &str)> {
-    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    Some((digits.trim().parse().ok()?, &value[digits.len()..]))
-}
-
-fn parse_size(value: &str) -> Option<u64> {
-    let (number, unit) = split_unit(value)?;
-    let shift = match unit {
-        "" | "B" => 0,
-        "KiB" => 10,
-        "MiB" => 20,
-        "GiB" => 30,
-        "TiB" => 40,
-        _ => return None,
-    };
-    number.checked_mul(1 << shift)
-}
-
-fn parse_latency(value: &str) -> Option<Duration> {
-    match split_unit(value)? {
-        (number, "us") => Some(Duration::from_micros(number)),
-        (number, "ms") => Some(Duration::from_millis(number)),
-        _ => None,
-    }
-}
 
 impl FromStr for Config {
     type Err = ConfigError;
@@ -132,28 +105,6 @@ impl FromStr for Config {
     }
 }
 
-/// Bytes in the largest unit that divides them.
-pub(super) fn format_size(bytes: u64) -> String {
-    let mut units = [(40, "TiB"), (30, "GiB"), (20, "MiB")].into_iter();
-    let unit = units.find(|(shift, _)| bytes > 0 && bytes.is_multiple_of(1 << shift));
-    let (shift, unit) = unit.unwrap_or((0, "B"));
-    format!("{}{unit}", bytes >> shift)
-}
-
-pub(super) fn microseconds(duration: Duration) -> u64 {
-    // Rounded up: a nanosecond above the maximum is too much.
-    u64::try_from(duration.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX)
-}
-
-/// The value of a setting with a maximum: a number of devices, a duration, or a size.
-pub(super) fn format_value(setting: &str, value: u64) -> String {
-    match setting {
-        "devices" => value.to_string(),
-        "latency" => format!("{value}us"),
-        _ => format_size(value),
-    }
-}
-
 impl fmt::Display for Config {
     /// The form that [`Config::from_str`] parses.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -187,6 +138,8 @@ impl fmt::Display for Config {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::MAX_MEMORY;
     use super::*;
 

@@ -1,4 +1,4 @@
-//! What blocks hold, and how it is written and compared: by kernels on a real GPU, by copies on the simulated one.
+//! What blocks hold, and how it is written and compared: by kernels; on the simulated GPU, large blocks by copies of parts.
 
 use std::ops::Range;
 
@@ -99,7 +99,12 @@ pub struct Inspector {
     pub checks: u64,
 }
 
+/// The largest block that kernels write and compare on the simulated GPU, whose kernels are slow.
+const MAX_SIMULATED: usize = 64 << 10;
+
 struct Kernels {
+    /// The largest block that they write and compare.
+    most: usize,
     stream: Stream,
     module: Module,
     /// Of the driver's pool, so that it is not a block of the pools under test.
@@ -108,19 +113,16 @@ struct Kernels {
 
 impl Inspector {
     pub fn new(context: &Context, simulated: bool) -> Check<Self> {
-        let kernels = if simulated {
-            None
-        } else {
-            let stream = Stream::new(context)?;
-            let pool = DriverPool::new(context)?;
-            Some(Kernels {
-                module: Module::from_ptx(context, PATTERN)?,
-                wrong: DeviceBuffer::zeroed(&pool.on(&stream), 1)?,
-                stream,
-            })
+        let stream = Stream::new(context)?;
+        let pool = DriverPool::new(context)?;
+        let kernels = Kernels {
+            most: if simulated { MAX_SIMULATED } else { usize::MAX },
+            module: Module::from_ptx(context, PATTERN)?,
+            wrong: DeviceBuffer::zeroed(&pool.on(&stream), 1)?,
+            stream,
         };
         Ok(Self {
-            kernels,
+            kernels: Some(kernels),
             seen: Vec::new(),
             expected: Vec::new(),
             checks: 0,
@@ -143,7 +145,7 @@ impl Inspector {
         let contents = Contents::Pattern { seed, at };
         let len = buffer.len();
         let mut rest = Vec::new();
-        if let Some(kernels) = &mut self.kernels {
+        if let Some(kernels) = of(&mut self.kernels, len) {
             let words = len as u64 / 4;
             let fill = kernels.module.function("fill_pattern")?;
             let target = &mut *buffer;
@@ -170,7 +172,7 @@ impl Inspector {
         let mut rest = parts(at, len);
         if let Contents::Pattern { seed, at } = contents {
             rest = parts(at, len);
-            if let Some(kernels) = &mut self.kernels {
+            if let Some(kernels) = of(&mut self.kernels, len) {
                 ensure_eq("wrong words", count_wrong(kernels, buffer, seed)?, 0)?;
                 self.checks += 1;
                 rest.clear();
@@ -228,6 +230,11 @@ impl Inspector {
             )
         })
     }
+}
+
+/// The kernels, if they write and compare a block of this length.
+fn of(kernels: &mut Option<Kernels>, len: usize) -> Option<&mut Kernels> {
+    kernels.as_mut().filter(|kernels| len <= kernels.most)
 }
 
 fn count_wrong(kernels: &mut Kernels, buffer: &DeviceBuffer<u8>, seed: u32) -> Check<u64> {
