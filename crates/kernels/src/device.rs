@@ -90,18 +90,33 @@ impl<'a> Device<'a> {
         let text = CString::new(ptx).map_err(|error| error.to_string())?;
         let mut module = CUmodule::NULL;
         let mut log = vec![0u8; 16 << 10];
-        let mut options = [jit_option::ERROR_LOG_BUFFER, jit_option::ERROR_LOG_BUFFER_SIZE_BYTES];
-        let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(log.len())];
+        let mut options = [
+            jit_option::ERROR_LOG_BUFFER,
+            jit_option::ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        let mut values = [
+            log.as_mut_ptr().cast::<c_void>(),
+            ptr::without_provenance_mut(log.len()),
+        ];
         // SAFETY: the image ends with a zero, and each option has its value.
         let result = unsafe {
             let image = text.as_ptr().cast();
-            (self.driver.cuModuleLoadDataEx)(&mut module, image, 2, options.as_mut_ptr(), values.as_mut_ptr())
+            (self.driver.cuModuleLoadDataEx)(
+                &mut module,
+                image,
+                2,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
         };
         self.check("cuModuleLoadDataEx", result).map_err(|error| {
             let log = CStr::from_bytes_until_nul(&log).unwrap_or_default();
             format!("{error}\n{}", log.to_string_lossy())
         })?;
-        Ok(Loaded { device: self, module })
+        Ok(Loaded {
+            device: self,
+            module,
+        })
     }
 
     /// Copies bytes to new memory.
@@ -125,7 +140,8 @@ impl<'a> Device<'a> {
     /// What the driver returns.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), String> {
         // SAFETY: the bytes can be read; the driver checks the address.
-        let result = unsafe { (self.driver.cuMemcpyHtoD_v2)(address, bytes.as_ptr().cast(), bytes.len()) };
+        let result =
+            unsafe { (self.driver.cuMemcpyHtoD_v2)(address, bytes.as_ptr().cast(), bytes.len()) };
         self.check("cuMemcpyHtoD", result)
     }
 
@@ -137,7 +153,8 @@ impl<'a> Device<'a> {
     pub fn read(&self, address: u64, count: usize) -> Result<Vec<u8>, String> {
         let mut bytes = vec![0; count];
         // SAFETY: the bytes can be written; the driver checks the address.
-        let result = unsafe { (self.driver.cuMemcpyDtoH_v2)(bytes.as_mut_ptr().cast(), address, count) };
+        let result =
+            unsafe { (self.driver.cuMemcpyDtoH_v2)(bytes.as_mut_ptr().cast(), address, count) };
         self.check("cuMemcpyDtoH", result)?;
         Ok(bytes)
     }
@@ -175,9 +192,15 @@ impl Loaded<'_> {
         let text = CString::new(name).map_err(|error| error.to_string())?;
         let mut function = CUfunction::NULL;
         // SAFETY: the name ends with a zero.
-        let result = unsafe { (self.device.driver.cuModuleGetFunction)(&mut function, self.module, text.as_ptr()) };
-        self.device.check(&format!("cuModuleGetFunction({name})"), result)?;
-        Ok(Function { device: self.device, function })
+        let result = unsafe {
+            (self.device.driver.cuModuleGetFunction)(&mut function, self.module, text.as_ptr())
+        };
+        self.device
+            .check(&format!("cuModuleGetFunction({name})"), result)?;
+        Ok(Function {
+            device: self.device,
+            function,
+        })
     }
 }
 
@@ -205,11 +228,18 @@ impl Function<'_> {
             let size = grid.shared as i32;
             // SAFETY: takes no pointers of the host.
             let result = unsafe {
-                (driver.cuFuncSetAttribute)(self.function, function_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES, size)
+                (driver.cuFuncSetAttribute)(
+                    self.function,
+                    function_attribute::MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                    size,
+                )
             };
             self.device.check("cuFuncSetAttribute", result)?;
         }
-        let mut list: Vec<*mut c_void> = arguments.iter_mut().map(|own| own.as_mut_ptr().cast()).collect();
+        let mut list: Vec<*mut c_void> = arguments
+            .iter_mut()
+            .map(|own| own.as_mut_ptr().cast())
+            .collect();
         let (list, stream) = (list.as_mut_ptr(), CUstream::NULL);
         let ([gx, gy, gz], [bx, by, bz]) = (grid.blocks, grid.threads);
         // SAFETY: as promised by the caller.
@@ -217,11 +247,32 @@ impl Function<'_> {
             match grid.cooperative {
                 false => {
                     let extra = ptr::null_mut();
-                    (driver.cuLaunchKernel)(self.function, gx, gy, gz, bx, by, bz, grid.shared, stream, list, extra)
+                    (driver.cuLaunchKernel)(
+                        self.function,
+                        gx,
+                        gy,
+                        gz,
+                        bx,
+                        by,
+                        bz,
+                        grid.shared,
+                        stream,
+                        list,
+                        extra,
+                    )
                 }
-                true => {
-                    (driver.cuLaunchCooperativeKernel)(self.function, gx, gy, gz, bx, by, bz, grid.shared, stream, list)
-                }
+                true => (driver.cuLaunchCooperativeKernel)(
+                    self.function,
+                    gx,
+                    gy,
+                    gz,
+                    bx,
+                    by,
+                    bz,
+                    grid.shared,
+                    stream,
+                    list,
+                ),
             }
         };
         self.device.check("cuLaunchKernel", result)

@@ -71,7 +71,8 @@ impl Driver {
     /// There is none, or it is too old.
     pub fn installed() -> Result<Self, String> {
         // SAFETY: initializers of the driver's library have no requirements.
-        let library = unsafe { libloading::Library::new("libcuda.so.1") }.map_err(|error| error.to_string())?;
+        let library = unsafe { libloading::Library::new("libcuda.so.1") }
+            .map_err(|error| error.to_string())?;
         let driver = Self::of(&|name| {
             // SAFETY: only the address is taken; `of` knows the signature.
             let symbol = unsafe { library.get::<*const c_void>(name.as_bytes()) };

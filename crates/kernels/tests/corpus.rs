@@ -27,7 +27,9 @@ fn results_are_as_expected() {
             match outcome {
                 Ok(found) if writes => {
                     let lines = text.lines().map(|line| match line.split_once(" = ") {
-                        Some((head, _)) if head.starts_with(&format!("{} ", found.launch.kernel)) => {
+                        Some((head, _))
+                            if head.starts_with(&format!("{} ", found.launch.kernel)) =>
+                        {
                             format!("{head} = {}\n", found.sums_text())
                         }
                         _ => format!("{line}\n"),
@@ -36,7 +38,12 @@ fn results_are_as_expected() {
                 }
                 Ok(found) if !found.is_expected() => {
                     let line = found.printed.lines().next().unwrap_or_default().to_owned();
-                    wrong.push(format!("{}: {} = {} {line}", module.name, found.launch.kernel, found.sums_text()));
+                    wrong.push(format!(
+                        "{}: {} = {} {line}",
+                        module.name,
+                        found.launch.kernel,
+                        found.sums_text()
+                    ));
                 }
                 Ok(_) => {}
                 Err(error) => wrong.push(format!("{}: {error}", module.name)),
@@ -48,5 +55,10 @@ fn results_are_as_expected() {
         }
     }
     assert!(kernels >= 100, "{kernels} kernels");
-    assert!(wrong.is_empty(), "{} of {kernels}:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {kernels}:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }

@@ -222,7 +222,9 @@ fn carries() {
 
 #[test]
 fn min_and_max_that_are_not_negative() {
-    let (a, b): (Vec<i32>, Vec<i32>) = [(3, -2), (-3, -2), (-3, 2), (5, 4), (i32::MIN, i32::MAX)].into_iter().unzip();
+    let (a, b): (Vec<i32>, Vec<i32>) = [(3, -2), (-3, -2), (-3, 2), (5, 4), (i32::MIN, i32::MAX)]
+        .into_iter()
+        .unzip();
     let operands = [("b32", &a[..]), ("b32", &b[..])];
     let found: Vec<i32> = execute("min.relu.s32 d, a, b;", "b32", &operands);
     assert_eq!(found, [0, 0, 0, 4, 0]);

@@ -86,7 +86,9 @@ fn half(single: u32) -> u16 {
 
 /// A number that looks random, by its index.
 fn mixed(index: u64) -> u64 {
-    let mut own = index.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(0x1234_5678_9abc_def1);
+    let mut own = index
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        .wrapping_add(0x1234_5678_9abc_def1);
     own = (own ^ (own >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     own = (own ^ (own >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     own ^ (own >> 31)
@@ -140,5 +142,7 @@ impl Content {
 #[must_use]
 pub fn checksum(bytes: impl IntoIterator<Item = u8>) -> u64 {
     let start = 0xcbf2_9ce4_8422_2325;
-    bytes.into_iter().fold(start, |sum: u64, own| (sum ^ u64::from(own)).wrapping_mul(0x0100_0000_01b3))
+    bytes.into_iter().fold(start, |sum: u64, own| {
+        (sum ^ u64::from(own)).wrapping_mul(0x0100_0000_01b3)
+    })
 }

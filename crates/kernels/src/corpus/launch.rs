@@ -34,8 +34,18 @@ impl Launch {
     ///
     /// The line that is not understood.
     pub fn parse_all(text: &str) -> Result<Vec<Self>, String> {
-        let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
-        lines.map(|line| Self::parse(line).ok_or_else(|| format!("not a launch: {line}"))).collect()
+        let lines = text
+            .lines()
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        lines
+            .map(|line| Self::parse(line).ok_or_else(|| format!("not a launch: {line}")))
+            .collect()
+    }
+
+    /// The expected sums as the line has them.
+    #[must_use]
+    pub fn expected_text(&self) -> String {
+        self.expected.map_or("?".to_owned(), sums_text)
     }
 
     fn parse(line: &str) -> Option<Self> {
@@ -57,11 +67,16 @@ impl Launch {
                 _ => return None,
             }
         }
-        let arguments = arguments.split_whitespace().map(Argument::parse).collect::<Option<_>>()?;
+        let arguments = arguments
+            .split_whitespace()
+            .map(Argument::parse)
+            .collect::<Option<_>>()?;
         let expected = match expected.trim() {
             "?" => None,
             sums => {
-                let (buffers, lines) = sums.split_once('+').map_or((sums, None), |(one, two)| (one, Some(two)));
+                let (buffers, lines) = sums
+                    .split_once('+')
+                    .map_or((sums, None), |(one, two)| (one, Some(two)));
                 let number = |text: &str| u64::from_str_radix(text, 16).ok();
                 let lines = match lines {
                     Some(text) => Some(number(text)?),
@@ -70,7 +85,20 @@ impl Launch {
                 Some((number(buffers)?, lines))
             }
         };
-        Some(Self { kernel, grid, arguments, expected })
+        Some(Self {
+            kernel,
+            grid,
+            arguments,
+            expected,
+        })
+    }
+}
+
+/// Sums as a line has them.
+pub(super) fn sums_text(sums: (u64, Option<u64>)) -> String {
+    match sums {
+        (buffers, None) => format!("{buffers:016x}"),
+        (buffers, Some(lines)) => format!("{buffers:016x}+{lines:016x}"),
     }
 }
 

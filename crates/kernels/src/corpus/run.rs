@@ -5,7 +5,7 @@ use std::io::{Read as _, Seek as _};
 use std::os::fd::FromRawFd as _;
 
 use super::content::checksum;
-use super::launch::{Argument, Launch};
+use super::launch::{Argument, Launch, sums_text};
 use super::modules::Module;
 use crate::{Device, Loaded};
 
@@ -32,10 +32,7 @@ impl Outcome {
     /// The sums as a line of a launch has them.
     #[must_use]
     pub fn sums_text(&self) -> String {
-        match self.sums {
-            (buffers, None) => format!("{buffers:016x}"),
-            (buffers, Some(lines)) => format!("{buffers:016x}+{lines:016x}"),
-        }
+        sums_text(self.sums)
     }
 }
 
@@ -46,7 +43,10 @@ impl Outcome {
 /// # Errors
 ///
 /// The module does not load.
-pub fn run<'a>(device: &'a Device<'a>, module: &Module) -> Result<Vec<Result<Outcome, String>>, String> {
+pub fn run<'a>(
+    device: &'a Device<'a>,
+    module: &Module,
+) -> Result<Vec<Result<Outcome, String>>, String> {
     let loaded = device.load(module.ptx)?;
     let launches = Launch::parse_all(module.launches)?;
     Ok(launches
@@ -96,7 +96,12 @@ fn one(device: &Device<'_>, loaded: &Loaded<'_>, launch: Launch) -> Result<Outco
     lines.sort_unstable();
     let lines = (!lines.is_empty()).then(|| checksum(lines.join("\n").into_bytes()));
     let sums = (checksum(bytes.iter().copied()), lines);
-    Ok(Outcome { launch, sums, bytes, printed })
+    Ok(Outcome {
+        launch,
+        sums,
+        bytes,
+        printed,
+    })
 }
 
 /// What `body` returns, and what is written to standard output meanwhile.
@@ -125,6 +130,8 @@ fn captured<T>(body: impl FnOnce() -> T) -> Result<(T, String), String> {
         libc::close(saved);
     }
     let mut bytes = Vec::new();
-    file.rewind().and_then(|()| file.read_to_end(&mut bytes)).map_err(|error| error.to_string())?;
+    file.rewind()
+        .and_then(|()| file.read_to_end(&mut bytes))
+        .map_err(|error| error.to_string())?;
     Ok((result, String::from_utf8_lossy(&bytes).into_owned()))
 }

@@ -18,16 +18,28 @@ const DECLARATIONS: &str = "\
 pub(super) fn kernel(program: &Program, name: &str) -> String {
     let mut out = String::new();
     for (index, body) in program.functions.iter().enumerate() {
-        let (mut writer, parameters) = (Writer::new(name, false), "(.param .b32 a, .param .b64 b, .param .b32 c)");
-        let _ = writeln!(out, ".func (.param .align 8 .b8 to[16]) {name}_{index} {parameters}\n{{\n{DECLARATIONS}");
+        let (mut writer, parameters) = (
+            Writer::new(name, false),
+            "(.param .b32 a, .param .b64 b, .param .b32 c)",
+        );
+        let _ = writeln!(
+            out,
+            ".func (.param .align 8 .b8 to[16]) {name}_{index} {parameters}\n{{\n{DECLARATIONS}"
+        );
         // All registers have values.
         out.push_str("ld.param.b32 %r0, [a];\nld.param.b64 %d0, [b];\nld.param.b32 %f0, [c];\n");
-        out.push_str("mov.b32 {%h0, %e0}, %r0;\nmov.b64 {%x0, %x1}, %d0;\nmov.b64 {%r1, %f1}, %d0;\n");
+        out.push_str(
+            "mov.b32 {%h0, %e0}, %r0;\nmov.b64 {%x0, %x1}, %d0;\nmov.b64 {%r1, %f1}, %d0;\n",
+        );
         out.push_str("mov.b64 %g0, {%r0, %f0};\nmov.b64 %g1, %d0;\nnot.b64 %d1, %d0;\n");
         out.push_str("shl.b64 %d2, %d0, 3;\nmov.b64 %d3, 5;\nmov.f64 %g2, 0d3ff8000000000000;\nneg.f64 %g3, %g2;\n");
         out.push_str("mov.b32 {%h1, %h2}, %x0;\nmov.b32 {%e1, %e2}, %x1;\nmov.b16 %h3, 7;\nmov.b16 %e3, 0x3c01;\n");
         for register in 2..8 {
-            let _ = writeln!(out, "mul.lo.s32 %r{register}, %r{}, 0x9e3779b1;", register - 1);
+            let _ = writeln!(
+                out,
+                "mul.lo.s32 %r{register}, %r{}, 0x9e3779b1;",
+                register - 1
+            );
         }
         out.push_str("mov.b32 %f2, %r2;\nmov.b32 %f3, 0f3f800001;\nmov.b32 %f4, 0fc2280000;\nmov.b32 %f5, %r3;\n");
         for register in 0..4 {
@@ -39,32 +51,63 @@ pub(super) fn kernel(program: &Program, name: &str) -> String {
     }
     let threads = program.warps * 32;
     let total = program.blocks * threads * RECORD as u32;
-    let _ = writeln!(out, ".visible .entry {name}(.param .u64 buffer)\n{{\n{DECLARATIONS}");
-    let _ = writeln!(out, ".reg .b64 %base; .reg .b64 %rec; .reg .b64 %ga; .reg .b64 %gs; .reg .b64 %gl; .reg .b64 %ca;");
-    let _ = writeln!(out, ".reg .b64 %sa; .reg .b64 %sb; .reg .b64 %la; .reg .b32 %tix; .reg .b32 %nti;");
-    let _ = writeln!(out, ".shared .align 16 .b8 sh[{}];\n.local .align 16 .b8 lo[64];", threads * 64);
+    let _ = writeln!(
+        out,
+        ".visible .entry {name}(.param .u64 buffer)\n{{\n{DECLARATIONS}"
+    );
+    let _ = writeln!(
+        out,
+        ".reg .b64 %base; .reg .b64 %rec; .reg .b64 %ga; .reg .b64 %gs; .reg .b64 %gl; .reg .b64 %ca;"
+    );
+    let _ = writeln!(
+        out,
+        ".reg .b64 %sa; .reg .b64 %sb; .reg .b64 %la; .reg .b32 %tix; .reg .b32 %nti;"
+    );
+    let _ = writeln!(
+        out,
+        ".shared .align 16 .b8 sh[{}];\n.local .align 16 .b8 lo[64];",
+        threads * 64
+    );
     out.push_str("ld.param.u64 %base, [buffer];\ncvta.to.global.u64 %base, %base;\n");
     out.push_str("mov.u32 %tix, %tid.x;\nmov.u32 %nti, %ntid.x;\nmov.u32 %t0, %ctaid.x;\nmad.lo.u32 %t0, %t0, %nti, %tix;\n");
-    let _ = writeln!(out, "mad.wide.u32 %rec, %t0, {RECORD}, %base;\nadd.u64 %ga, %rec, {SLOT};\nadd.u64 %ca, %base, {total};");
+    let _ = writeln!(
+        out,
+        "mad.wide.u32 %rec, %t0, {RECORD}, %base;\nadd.u64 %ga, %rec, {SLOT};\nadd.u64 %ca, %base, {total};"
+    );
     out.push_str("mov.u64 %sb, sh;\nmad.wide.u32 %sa, %tix, 64, %sb;\nmov.u64 %la, lo;\n");
     out.push_str("cvta.shared.u64 %gs, %sa;\ncvta.local.u64 %gl, %la;\n");
     for (register, at) in REGISTERS.iter().flat_map(|own| own.places()) {
-        let _ = writeln!(out, "ld.global.b{} {register}, [%rec+{}];", at.bits, at.offset);
+        let _ = writeln!(
+            out,
+            "ld.global.b{} {register}, [%rec+{}];",
+            at.bits, at.offset
+        );
     }
     out.push_str("ld.global.u32 %t0, [%rec+144];\n");
     for register in 0..4 {
-        let _ = writeln!(out, "and.b32 %t1, %t0, {};\nsetp.ne.u32 %p{register}, %t1, 0;", 1 << register);
+        let _ = writeln!(
+            out,
+            "and.b32 %t1, %t0, {};\nsetp.ne.u32 %p{register}, %t1, 0;",
+            1 << register
+        );
     }
     for part in (0..64).step_by(16) {
         let registers = "{%t0, %t1, %t2, %t3}";
         let _ = writeln!(out, "ld.global.v4.b32 {registers}, [%ga+{part}];");
-        let _ = writeln!(out, "st.shared.v4.b32 [%sa+{part}], {registers};\nst.local.v4.b32 [%la+{part}], {registers};");
+        let _ = writeln!(
+            out,
+            "st.shared.v4.b32 [%sa+{part}], {registers};\nst.local.v4.b32 [%la+{part}], {registers};"
+        );
     }
     let mut writer = Writer::new(name, !program.functions.is_empty());
     writer.statements(&program.body);
     out.push_str(&writer.out);
     for (register, at) in REGISTERS.iter().flat_map(|own| own.places()) {
-        let _ = writeln!(out, "st.global.b{} [%rec+{}], {register};", at.bits, at.offset);
+        let _ = writeln!(
+            out,
+            "st.global.b{} [%rec+{}], {register};",
+            at.bits, at.offset
+        );
     }
     for register in 0..4 {
         let _ = writeln!(out, "selp.u32 %t{register}, 1, 0, %p{register};");
@@ -72,8 +115,16 @@ pub(super) fn kernel(program: &Program, name: &str) -> String {
     out.push_str("st.global.v4.b8 [%rec+144], {%t0, %t1, %t2, %t3};\n");
     for part in (0..64).step_by(16) {
         let registers = "{%t0, %t1, %t2, %t3}";
-        let _ = writeln!(out, "ld.shared.v4.b32 {registers}, [%sa+{part}];\nst.global.v4.b32 [%rec+{}], {registers};", SHARED_SLOT + part);
-        let _ = writeln!(out, "ld.local.v4.b32 {registers}, [%la+{part}];\nst.global.v4.b32 [%rec+{}], {registers};", LOCAL_SLOT + part);
+        let _ = writeln!(
+            out,
+            "ld.shared.v4.b32 {registers}, [%sa+{part}];\nst.global.v4.b32 [%rec+{}], {registers};",
+            SHARED_SLOT + part
+        );
+        let _ = writeln!(
+            out,
+            "ld.local.v4.b32 {registers}, [%la+{part}];\nst.global.v4.b32 [%rec+{}], {registers};",
+            LOCAL_SLOT + part
+        );
     }
     out.push_str("ret;\n}\n");
     out
@@ -90,7 +141,13 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(kernel: &'a str, calls: bool) -> Self {
-        Self { out: String::new(), kernel, labels: 0, depth: 0, calls }
+        Self {
+            out: String::new(),
+            kernel,
+            labels: 0,
+            depth: 0,
+            calls,
+        }
     }
 
     fn line(&mut self, text: &str) {
@@ -128,25 +185,42 @@ impl<'a> Writer<'a> {
             }
             Statement::Repeat(count, body) => {
                 let (start, counter) = (self.label(), self.depth);
-                self.line(&format!("mov.u32 %c{counter}, {};\n{start}:", count % 4 + 1));
+                self.line(&format!(
+                    "mov.u32 %c{counter}, {};\n{start}:",
+                    count % 4 + 1
+                ));
                 self.inside(body);
                 self.line(&format!("sub.u32 %c{counter}, %c{counter}, 1;\nsetp.ne.u32 %q0, %c{counter}, 0;\n@%q0 bra {start};"));
             }
             Statement::While(register, body) => {
                 let (start, end, counter) = (self.label(), self.label(), self.depth);
-                self.line(&format!("and.b32 %c{counter}, %r{}, 3;\n{start}:", register % 8));
-                self.line(&format!("setp.eq.u32 %q0, %c{counter}, 0;\n@%q0 bra {end};"));
+                self.line(&format!(
+                    "and.b32 %c{counter}, %r{}, 3;\n{start}:",
+                    register % 8
+                ));
+                self.line(&format!(
+                    "setp.eq.u32 %q0, %c{counter}, 0;\n@%q0 bra {end};"
+                ));
                 self.inside(body);
                 if *register >= 128 {
                     self.line(&format!("@%p{} bra {end};", register % 4));
                 }
-                self.line(&format!("sub.u32 %c{counter}, %c{counter}, 1;\nbra {start};\n{end}:"));
+                self.line(&format!(
+                    "sub.u32 %c{counter}, %c{counter}, 1;\nbra {start};\n{end}:"
+                ));
             }
             Statement::Switch(register, cases) => {
                 let (end, table) = (self.label(), self.label());
                 let labels: Vec<String> = cases.iter().map(|_| self.label()).collect();
-                self.line(&format!("rem.u32 %t0, %r{}, {};", register % 8, cases.len()));
-                self.line(&format!("{table}: .branchtargets {};\nbrx.idx %t0, {table};", labels.join(", ")));
+                self.line(&format!(
+                    "rem.u32 %t0, %r{}, {};",
+                    register % 8,
+                    cases.len()
+                ));
+                self.line(&format!(
+                    "{table}: .branchtargets {};\nbrx.idx %t0, {table};",
+                    labels.join(", ")
+                ));
                 for (label, body) in labels.iter().zip(cases) {
                     self.line(&format!("{label}:"));
                     self.statements(body);
@@ -154,7 +228,9 @@ impl<'a> Writer<'a> {
                 }
                 self.line(&format!("{end}:"));
             }
-            Statement::Call(picks, through_pointer) if self.calls => self.call(*picks, *through_pointer),
+            Statement::Call(picks, through_pointer) if self.calls => {
+                self.call(*picks, *through_pointer)
+            }
             // There are no functions.
             Statement::Call(..) => {}
         }
@@ -169,7 +245,9 @@ impl<'a> Writer<'a> {
     fn call(&mut self, picks: [u8; 4], through_pointer: bool) {
         let [function, a, b, c] = picks;
         let (name, label) = (format!("{}_{}", self.kernel, function % 2), self.label());
-        self.line("{\n.param .b32 a1; .param .b64 b1; .param .b32 c1; .param .align 8 .b8 to1[16];");
+        self.line(
+            "{\n.param .b32 a1; .param .b64 b1; .param .b32 c1; .param .align 8 .b8 to1[16];",
+        );
         self.line(&format!(
             "st.param.b32 [a1], %r{};\nst.param.b64 [b1], %d{};\nst.param.b32 [c1], %f{};",
             a % 8,
@@ -178,7 +256,11 @@ impl<'a> Writer<'a> {
         ));
         if through_pointer {
             // Each lane the function that a predicate says.
-            self.line(&format!("mov.u64 %w0, {0}_0;\nmov.u64 %w1, {0}_1;\nselp.b64 %w0, %w0, %w1, %p{1};", self.kernel, a % 4));
+            self.line(&format!(
+                "mov.u64 %w0, {0}_0;\nmov.u64 %w1, {0}_1;\nselp.b64 %w0, %w0, %w1, %p{1};",
+                self.kernel,
+                a % 4
+            ));
             self.line(&format!("{label}: .callprototype (.param .align 8 .b8 _[16]) _ (.param .b32 _, .param .b64 _, .param .b32 _);"));
             self.line(&format!("call (to1), %w0, (a1, b1, c1), {label};"));
         } else {
@@ -194,9 +276,17 @@ impl<'a> Writer<'a> {
 
     fn operation(&mut self, own: &Operation) {
         let template = own.family.templates()[own.template];
-        let text = Expansion { own, next: 0, remembered: None }.expand(template);
+        let text = Expansion {
+            own,
+            next: 0,
+            remembered: None,
+        }
+        .expand(template);
         let is_single = !text.contains(';');
-        let may_guard = !matches!(own.family, super::program::Family::Together | super::program::Family::Masked);
+        let may_guard = !matches!(
+            own.family,
+            super::program::Family::Together | super::program::Family::Masked
+        );
         if is_single && may_guard && own.guard < 48 {
             let _ = write!(self.out, "@{} ", guard(own.guard));
         }
@@ -221,7 +311,10 @@ impl Expansion<'_> {
         // Where they are used up, others follow from them.
         let round = (self.next / 16) as u8;
         self.next += 1;
-        usize::from(pick.wrapping_mul(round * 2 + 1).rotate_left(u32::from(round)))
+        usize::from(
+            pick.wrapping_mul(round * 2 + 1)
+                .rotate_left(u32::from(round)),
+        )
     }
 
     fn expand(&mut self, template: &str) -> String {
@@ -232,14 +325,20 @@ impl Expansion<'_> {
         let mut out = self.choose(template);
         if normalizes && let Some((kind, register)) = self.remembered.take() {
             let _ = match kind {
-                'F' => write!(out, "; setp.nan.f32 %q0, {register}, {register}; selp.f32 {register}, 0f7fffffff, {register}, %q0"),
+                'F' => write!(
+                    out,
+                    "; setp.nan.f32 %q0, {register}, {register}; selp.f32 {register}, 0f7fffffff, {register}, %q0"
+                ),
                 'G' => write!(
                     out,
                     "; setp.nan.f64 %q0, {register}, {register}; selp.f64 {register}, 0d7ff8000000000000, {register}, %q0"
                 ),
                 'E' | 'B' => {
                     let of = if kind == 'E' { "f16" } else { "bf16" };
-                    write!(out, "; setp.nan.{of} %q0, {register}, {register}; selp.b16 {register}, 0x7fff, {register}, %q0")
+                    write!(
+                        out,
+                        "; setp.nan.{of} %q0, {register}, {register}; selp.b16 {register}, 0x7fff, {register}, %q0"
+                    )
                 }
                 _ => {
                     let of = if kind == 'X' { "f16x2" } else { "bf16x2" };
@@ -303,7 +402,11 @@ impl Expansion<'_> {
                     };
                     (pick % (64 / size) * size).to_string()
                 }
-                'i' | 'j' | 'k' | 'l' if pick >= 160 => immediate(kind, pick, self.own.number.rotate_left(self.next as u32 * 8)),
+                'i' | 'j' | 'k' | 'l' if pick >= 160 => immediate(
+                    kind,
+                    pick,
+                    self.own.number.rotate_left(self.next as u32 * 8),
+                ),
                 _ => register(kind, pick),
             };
             if kind.is_ascii_uppercase() {

@@ -28,20 +28,61 @@ pub(super) struct At {
 }
 
 pub(super) const REGISTERS: &[Registers] = &[
-    Registers { letter: 'r', count: 8, bits: 32, offset: 0 },
-    Registers { letter: 'f', count: 6, bits: 32, offset: 32 },
-    Registers { letter: 'x', count: 2, bits: 32, offset: 56 },
-    Registers { letter: 'd', count: 4, bits: 64, offset: 64 },
-    Registers { letter: 'g', count: 4, bits: 64, offset: 96 },
-    Registers { letter: 'h', count: 4, bits: 16, offset: 128 },
-    Registers { letter: 'e', count: 4, bits: 16, offset: 136 },
+    Registers {
+        letter: 'r',
+        count: 8,
+        bits: 32,
+        offset: 0,
+    },
+    Registers {
+        letter: 'f',
+        count: 6,
+        bits: 32,
+        offset: 32,
+    },
+    Registers {
+        letter: 'x',
+        count: 2,
+        bits: 32,
+        offset: 56,
+    },
+    Registers {
+        letter: 'd',
+        count: 4,
+        bits: 64,
+        offset: 64,
+    },
+    Registers {
+        letter: 'g',
+        count: 4,
+        bits: 64,
+        offset: 96,
+    },
+    Registers {
+        letter: 'h',
+        count: 4,
+        bits: 16,
+        offset: 128,
+    },
+    Registers {
+        letter: 'e',
+        count: 4,
+        bits: 16,
+        offset: 136,
+    },
 ];
 
 impl Registers {
     pub(super) fn places(&self) -> impl Iterator<Item = (String, At)> {
         (0..self.count).map(|index| {
             let offset = self.offset + index * self.bits / 8;
-            (format!("%{}{index}", self.letter), At { bits: self.bits, offset })
+            (
+                format!("%{}{index}", self.letter),
+                At {
+                    bits: self.bits,
+                    offset,
+                },
+            )
         })
     }
 }
@@ -60,17 +101,55 @@ impl Numbers {
     }
 }
 
-const INTEGERS: [u64; 12] = [0, 1, 2, 3, 7, 31, 32, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0x8000, 0xff];
+const INTEGERS: [u64; 12] = [
+    0,
+    1,
+    2,
+    3,
+    7,
+    31,
+    32,
+    0x7fff_ffff,
+    0x8000_0000,
+    0xffff_ffff,
+    0x8000,
+    0xff,
+];
 const SINGLES: [u32; 16] = [
-    0, 0x8000_0000, 0x3f80_0000, 0xbf80_0000, 0x7f80_0000, 0xff80_0000, 0x7fc0_0001, 0x0000_0001, 0x807f_ffff, 0x0080_0000,
-    0x7f7f_ffff, 0x3f00_0000, 0x4020_0000, 0x4f00_0000, 0x5f00_0000, 0x3eaa_aaab,
+    0,
+    0x8000_0000,
+    0x3f80_0000,
+    0xbf80_0000,
+    0x7f80_0000,
+    0xff80_0000,
+    0x7fc0_0001,
+    0x0000_0001,
+    0x807f_ffff,
+    0x0080_0000,
+    0x7f7f_ffff,
+    0x3f00_0000,
+    0x4020_0000,
+    0x4f00_0000,
+    0x5f00_0000,
+    0x3eaa_aaab,
 ];
 const DOUBLES: [u64; 12] = [
-    0, 1 << 63, 0x3ff0_0000_0000_0000, 0xbff0_0000_0000_0000, 0x7ff0_0000_0000_0000, 0x7ff8_0000_0000_0001, 1,
-    0x0010_0000_0000_0000, 0x7fef_ffff_ffff_ffff, 0x4004_0000_0000_0000, 0x41e0_0000_0000_0000, 0x3810_0000_0000_0000,
+    0,
+    1 << 63,
+    0x3ff0_0000_0000_0000,
+    0xbff0_0000_0000_0000,
+    0x7ff0_0000_0000_0000,
+    0x7ff8_0000_0000_0001,
+    1,
+    0x0010_0000_0000_0000,
+    0x7fef_ffff_ffff_ffff,
+    0x4004_0000_0000_0000,
+    0x41e0_0000_0000_0000,
+    0x3810_0000_0000_0000,
 ];
 const HALVES: [u16; 14] = [
-    0, 0x8000, 0x3c00, 0xbc00, 0x7c00, 0xfc00, 0x7e01, 0x0001, 0x83ff, 0x0400, 0x7bff, 0x3800, 0x3f80, 0xff80,
+    0, 0x8000, 0x3c00, 0xbc00, 0x7c00, 0xfc00, 0x7e01, 0x0001, 0x83ff, 0x0400, 0x7bff, 0x3800,
+    0x3f80, 0xff80,
 ];
 
 fn single(pick: usize, number: u64) -> u32 {
@@ -134,10 +213,14 @@ pub(super) fn bytes(seed: u64, threads: usize) -> Vec<u8> {
                     'r' | 'd' | 'h' => integer(pick, number),
                     'f' => single(pick, number).into(),
                     'g' => double(pick, number),
-                    'x' => u64::from(half(pick, number)) << 16 | u64::from(half(pick >> 16, number >> 16)),
+                    'x' => {
+                        u64::from(half(pick, number)) << 16
+                            | u64::from(half(pick >> 16, number >> 16))
+                    }
                     _ => half(pick, number).into(),
                 };
-                record[at.offset..at.offset + at.bits / 8].copy_from_slice(&value.to_le_bytes()[..at.bits / 8]);
+                record[at.offset..at.offset + at.bits / 8]
+                    .copy_from_slice(&value.to_le_bytes()[..at.bits / 8]);
             }
         }
         for word in record[144..SHARED_SLOT].chunks_mut(8) {

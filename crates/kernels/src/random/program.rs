@@ -82,7 +82,12 @@ struct Context {
 }
 
 fn operation(family: Family) -> impl Strategy<Value = Statement> {
-    let numbers = (0..family.templates().len(), any::<[u8; 16]>(), any::<u64>(), any::<u8>());
+    let numbers = (
+        0..family.templates().len(),
+        any::<[u8; 16]>(),
+        any::<u64>(),
+        any::<u8>(),
+    );
     numbers.prop_map(move |(template, picks, number, guard)| {
         Statement::Do(Operation {
             family,
@@ -101,7 +106,12 @@ fn statement(context: Context) -> BoxedStrategy<Statement> {
     ];
     if context.kernel {
         any_of.push((10, operation(Family::Memory).boxed()));
-        any_of.push((2, (any::<[u8; 4]>(), any::<bool>()).prop_map(|(own, by)| Statement::Call(own, by)).boxed()));
+        any_of.push((
+            2,
+            (any::<[u8; 4]>(), any::<bool>())
+                .prop_map(|(own, by)| Statement::Call(own, by))
+                .boxed(),
+        ));
     }
     if context.together {
         any_of.push((6, operation(Family::Together).boxed()));
@@ -117,17 +127,42 @@ fn statement(context: Context) -> BoxedStrategy<Statement> {
         };
         let few = |context| vec(statement(context), 0..5);
         let condition = any::<u8>();
-        any_of.push((3, (condition, few(apart), few(apart)).prop_map(|(p, a, b)| Statement::If(p, a, b)).boxed()));
-        any_of.push((2, (condition, few(deeper)).prop_map(|(n, body)| Statement::Repeat(n, body)).boxed()));
-        any_of.push((2, (condition, few(apart)).prop_map(|(n, body)| Statement::While(n, body)).boxed()));
+        any_of.push((
+            3,
+            (condition, few(apart), few(apart))
+                .prop_map(|(p, a, b)| Statement::If(p, a, b))
+                .boxed(),
+        ));
+        any_of.push((
+            2,
+            (condition, few(deeper))
+                .prop_map(|(n, body)| Statement::Repeat(n, body))
+                .boxed(),
+        ));
+        any_of.push((
+            2,
+            (condition, few(apart))
+                .prop_map(|(n, body)| Statement::While(n, body))
+                .boxed(),
+        ));
         let cases = vec(few(apart), 2..5);
-        any_of.push((1, (condition, cases).prop_map(|(n, cases)| Statement::Switch(n, cases)).boxed()));
+        any_of.push((
+            1,
+            (condition, cases)
+                .prop_map(|(n, cases)| Statement::Switch(n, cases))
+                .boxed(),
+        ));
         if context.together {
             let inside = prop_oneof![
                 1 => operation(Family::Pure).boxed(),
                 2 => operation(Family::Masked).boxed(),
             ];
-            any_of.push((2, (condition, vec(inside, 1..5)).prop_map(|(p, body)| Statement::Warp(p, body)).boxed()));
+            any_of.push((
+                2,
+                (condition, vec(inside, 1..5))
+                    .prop_map(|(p, body)| Statement::Warp(p, body))
+                    .boxed(),
+            ));
         }
     }
     proptest::strategy::Union::new_weighted(any_of).boxed()
@@ -154,11 +189,13 @@ pub fn programs() -> impl Strategy<Value = Program> {
         7 => Just(Vec::new()),
         1 => vec(vec(statement(function), 1..6), 2),
     ];
-    (1..3u32, 1..4u32, any::<u64>(), body, functions).prop_map(|(blocks, warps, seed, body, functions)| Program {
-        blocks,
-        warps,
-        seed,
-        body,
-        functions,
-    })
+    (1..3u32, 1..4u32, any::<u64>(), body, functions).prop_map(
+        |(blocks, warps, seed, body, functions)| Program {
+            blocks,
+            warps,
+            seed,
+            body,
+            functions,
+        },
+    )
 }

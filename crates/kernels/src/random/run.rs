@@ -53,7 +53,9 @@ impl Batch<()> {
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
         let mut runner = TestRunner::new_with_rng(Config::default(), rng);
         let strategy = programs();
-        let trees: Vec<_> = (0..count).filter_map(|_| strategy.new_tree(&mut runner).ok()).collect();
+        let trees: Vec<_> = (0..count)
+            .filter_map(|_| strategy.new_tree(&mut runner).ok())
+            .collect();
         let programs = trees.iter().map(ValueTree::current).collect();
         Batch { trees, programs }
     }
@@ -98,9 +100,15 @@ impl<T: ValueTree<Value = Program>> Batch<T> {
     /// # Errors
     ///
     /// A program could not be loaded or has failed.
-    pub fn compare(&mut self, first: &Device<'_>, second: &Device<'_>) -> Result<Vec<Difference>, Failure> {
+    pub fn compare(
+        &mut self,
+        first: &Device<'_>,
+        second: &Device<'_>,
+    ) -> Result<Vec<Difference>, Failure> {
         let (one, two) = (self.run(first)?, self.run(second)?);
-        let differing: Vec<usize> = (0..one.len()).filter(|index| one[*index] != two[*index]).collect();
+        let differing: Vec<usize> = (0..one.len())
+            .filter(|index| one[*index] != two[*index])
+            .collect();
         let mut found = Vec::new();
         for index in differing {
             let program = self.simplify(index, first, second);
@@ -146,9 +154,13 @@ fn run(device: &Device<'_>, programs: &[Program], text: &str) -> Result<Vec<Vec<
     let mut addresses = Vec::new();
     let mut first = Ok(());
     for (index, program) in programs.iter().enumerate() {
-        let function = module.function(&format!("k{index}")).map_err(failure(false))?;
+        let function = module
+            .function(&format!("k{index}"))
+            .map_err(failure(false))?;
         let threads = (program.blocks * program.warps * 32) as usize;
-        let address = device.upload(&bytes(program.seed, threads)).map_err(failure(true))?;
+        let address = device
+            .upload(&bytes(program.seed, threads))
+            .map_err(failure(true))?;
         let grid = Grid {
             blocks: [program.blocks, 1, 1],
             threads: [program.warps * 32, 1, 1],
@@ -170,7 +182,8 @@ fn run(device: &Device<'_>, programs: &[Program], text: &str) -> Result<Vec<Vec<
 
 /// What of the results differs, and the program.
 fn describe(program: &Program, first: &Device<'_>, second: &Device<'_>) -> String {
-    let results = [first, second].map(|device| run(device, std::slice::from_ref(program), &text(program)));
+    let results =
+        [first, second].map(|device| run(device, std::slice::from_ref(program), &text(program)));
     let mut out = String::new();
     if let [Ok(one), Ok(two)] = &results {
         let (one, two) = (&one[0], &two[0]);
@@ -186,20 +199,43 @@ fn describe(program: &Program, first: &Device<'_>, second: &Device<'_>) -> Strin
             let (thread, offset) = (at / RECORD, at % RECORD);
             let (name, size) = place(offset, thread >= threads);
             let from = at - at % size;
-            let hex = |of: &[u8]| of[from..from + size].iter().rev().map(|own| format!("{own:02x}")).collect::<String>();
-            let _ = writeln!(out, "// thread {thread} {name}: {} and {}, began with {}", hex(one), hex(two), hex(&start));
+            let hex = |of: &[u8]| {
+                of[from..from + size]
+                    .iter()
+                    .rev()
+                    .map(|own| format!("{own:02x}"))
+                    .collect::<String>()
+            };
+            let _ = writeln!(
+                out,
+                "// thread {thread} {name}: {} and {}, began with {}",
+                hex(one),
+                hex(two),
+                hex(&start)
+            );
         }
         // What the registers of the first thread that differs began with.
         if let Some(at) = (0..one.len()).find(|at| one[*at] != two[*at]) {
             let base = at / RECORD * RECORD;
-            for (name, at) in REGISTERS.iter().flat_map(|own| own.places()).filter(|_| base < threads * RECORD) {
+            for (name, at) in REGISTERS
+                .iter()
+                .flat_map(|own| own.places())
+                .filter(|_| base < threads * RECORD)
+            {
                 let from = base + at.offset;
-                let value = start[from..from + at.bits / 8].iter().rev().map(|own| format!("{own:02x}"));
+                let value = start[from..from + at.bits / 8]
+                    .iter()
+                    .rev()
+                    .map(|own| format!("{own:02x}"));
                 let _ = writeln!(out, "// {name} = {}", value.collect::<String>());
             }
         }
     }
-    let _ = writeln!(out, "// {} blocks, {} warps, seed {:#x}", program.blocks, program.warps, program.seed);
+    let _ = writeln!(
+        out,
+        "// {} blocks, {} warps, seed {:#x}",
+        program.blocks, program.warps, program.seed
+    );
     let _ = writeln!(out, "// {:?}", program.body);
     out + &text(program)
 }
@@ -216,7 +252,11 @@ fn place(offset: usize, is_cell: bool) -> (String, usize) {
     }
     let name = match offset {
         144..148 => "predicates".to_owned(),
-        _ => format!("{} memory {}", ["global", "shared", "local"][(offset.max(SLOT) - SLOT) / 64], offset % 64 / 4 * 4),
+        _ => format!(
+            "{} memory {}",
+            ["global", "shared", "local"][(offset.max(SLOT) - SLOT) / 64],
+            offset % 64 / 4 * 4
+        ),
     };
     (name, 4)
 }

@@ -60,21 +60,38 @@ fn start(options: &Options) -> Result<(), String> {
         Ok(name) => format!("on the simulated GPU and on {name}"),
         Err(reason) => format!("on the simulated GPU in order and shuffled (no GPU: {reason})"),
     };
-    println!("random_ptx: {} programs from seed {}, {on}", options.count, options.seed);
+    println!(
+        "random_ptx: {} programs from seed {}, {on}",
+        options.count, options.seed
+    );
     let mut jobs = Vec::new();
     for job in 0..options.jobs {
         // Each job has seeds of its own.
         let count = options.count / options.jobs + usize::from(job < options.count % options.jobs);
         let seed = options.seed.wrapping_add((job as u64) << 32);
         let shared = |role: &str| {
-            let mut command = Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
-            let numbers = [("--count", count as u64), ("--seed", seed), ("--batch", options.batch as u64)];
-            command.arg(role).args(numbers.into_iter().flat_map(|(name, own)| [name.to_owned(), own.to_string()]));
-            command.args(["--keep", &options.keep]).env_remove("CUGUARD_SIM").env_remove("CUGUARD_RANDOM_PTX");
+            let mut command =
+                Command::new(std::env::current_exe().map_err(|error| error.to_string())?);
+            let numbers = [
+                ("--count", count as u64),
+                ("--seed", seed),
+                ("--batch", options.batch as u64),
+            ];
+            command.arg(role).args(
+                numbers
+                    .into_iter()
+                    .flat_map(|(name, own)| [name.to_owned(), own.to_string()]),
+            );
+            command
+                .args(["--keep", &options.keep])
+                .env_remove("CUGUARD_SIM")
+                .env_remove("CUGUARD_RANDOM_PTX");
             Ok::<Command, String>(command)
         };
         if real.is_ok() {
-            let child = shared("--compare")?.spawn().map_err(|error| error.to_string())?;
+            let child = shared("--compare")?
+                .spawn()
+                .map_err(|error| error.to_string())?;
             jobs.push((seed, vec![child]));
         } else {
             let mut pair = Vec::new();
@@ -90,7 +107,9 @@ fn start(options: &Options) -> Result<(), String> {
     for (seed, children) in jobs {
         let mut outputs = Vec::new();
         for child in children {
-            let output = child.wait_with_output().map_err(|error| error.to_string())?;
+            let output = child
+                .wait_with_output()
+                .map_err(|error| error.to_string())?;
             failed += usize::from(!output.status.success());
             outputs.push(String::from_utf8_lossy(&output.stdout).into_owned());
         }
@@ -98,7 +117,9 @@ fn start(options: &Options) -> Result<(), String> {
             for (index, (one, two)) in one.lines().zip(two.lines()).enumerate() {
                 if one != two {
                     failed += 1;
-                    eprintln!("random_ptx: program {index} of seed {seed} depends on the order of blocks and warps");
+                    eprintln!(
+                        "random_ptx: program {index} of seed {seed} depends on the order of blocks and warps"
+                    );
                 }
             }
         }
@@ -120,7 +141,12 @@ fn real_device() -> Result<String, String> {
 /// The batches of a process: their seeds and sizes.
 fn batches(options: &Options) -> impl Iterator<Item = (u64, usize)> {
     let (batch, count, seed) = (options.batch, options.count, options.seed);
-    (0..count.div_ceil(batch)).map(move |index| (seed.wrapping_add(index as u64), batch.min(count - index * batch)))
+    (0..count.div_ceil(batch)).map(move |index| {
+        (
+            seed.wrapping_add(index as u64),
+            batch.min(count - index * batch),
+        )
+    })
 }
 
 /// Hashes of the results of the programs on the simulated GPU.
@@ -129,7 +155,9 @@ fn hashes(options: &Options) -> Result<Vec<String>, String> {
     let device = Device::new(&driver)?;
     let mut lines = Vec::new();
     for (seed, count) in batches(options) {
-        let results = Batch::new(seed, count).run(&device).map_err(|failure| failure.text)?;
+        let results = Batch::new(seed, count)
+            .run(&device)
+            .map_err(|failure| failure.text)?;
         for result in results {
             let mut hasher = DefaultHasher::new();
             hasher.write(&result);
@@ -164,7 +192,9 @@ fn compare(options: &Options) -> Result<(), String> {
         }
         done += count;
         if differences >= ENOUGH {
-            return Err(format!("{differences} differences in {done} programs: enough"));
+            return Err(format!(
+                "{differences} differences in {done} programs: enough"
+            ));
         }
     }
     match differences {

@@ -39,7 +39,9 @@ impl Options {
         };
         let variable = std::env::var("CUGUARD_RANDOM_PTX").unwrap_or_default();
         for pair in variable.split(',').filter(|own| !own.is_empty()) {
-            let (name, value) = pair.split_once('=').ok_or("CUGUARD_RANDOM_PTX: name=value,…")?;
+            let (name, value) = pair
+                .split_once('=')
+                .ok_or("CUGUARD_RANDOM_PTX: name=value,…")?;
             options.set(name, value)?;
         }
         let mut arguments = std::env::args().skip(1);
@@ -64,7 +66,11 @@ impl Options {
     }
 
     fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
-        let number = || value.parse::<u64>().map_err(|error| format!("{name}={value}: {error}"));
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|error| format!("{name}={value}: {error}"))
+        };
         match name {
             "count" => self.count = number()? as usize,
             "seed" => self.seed = number()?,
