@@ -25,7 +25,8 @@ KERNEL atomic_shared(const unsigned *from, unsigned *to) {
     __shared__ unsigned own[16];
     if (threadIdx.x < 16) own[threadIdx.x] = 0;
     __syncthreads();
-    atomicAdd(&own[from[INDEX] % 16], 1), atomicMax(&own[15], threadIdx.x), atomicXor(&own[14], from[INDEX]);
+    // One operation on each number: sums, the greatest, and differences do not commute with each other.
+    atomicAdd(&own[from[INDEX] % 14], 1), atomicMax(&own[15], threadIdx.x), atomicXor(&own[14], from[INDEX]);
     __syncthreads();
     if (threadIdx.x < 16) to[blockIdx.x * 16 + threadIdx.x] = own[threadIdx.x];
 }

@@ -222,12 +222,14 @@ fn carries() {
 
 #[test]
 fn min_and_max_that_are_not_negative() {
-    let (a, b): (Vec<i32>, Vec<i32>) = [(3, -2), (-3, -2), (-3, 2), (5, 4), (i32::MIN, i32::MAX)]
+    let bits = |own: i32| u64::from(own as u32);
+    let (a, b): (Vec<u64>, Vec<u64>) = [(3, -2), (-3, -2), (-3, 2), (5, 4), (i32::MIN, i32::MAX)]
+        .map(|(a, b)| (bits(a), bits(b)))
         .into_iter()
         .unzip();
     let operands = [("b32", &a[..]), ("b32", &b[..])];
-    let found: Vec<i32> = execute("min.relu.s32 d, a, b;", "b32", &operands);
+    let found = execute("min.relu.s32 d, a, b;", "b32", &operands);
     assert_eq!(found, [0, 0, 0, 4, 0]);
-    let found: Vec<i32> = execute("max.relu.s32 d, a, b;", "b32", &operands);
-    assert_eq!(found, [3, 0, 2, 5, i32::MAX]);
+    let found = execute("max.relu.s32 d, a, b;", "b32", &operands);
+    assert_eq!(found, [3, 0, 2, 5, bits(i32::MAX)]);
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::inputs::{LOCAL_SLOT, RECORD, REGISTERS, SHARED_SLOT, SLOT, immediate};
-use super::program::{Operation, Program, Statement};
+use super::program::{Family, Operation, Program, Statement};
 
 /// What begins each module.
 pub(super) const HEADER: &str = ".version 8.6\n.target sm_90\n.address_size 64\n";
@@ -276,6 +276,10 @@ impl<'a> Writer<'a> {
 
     fn operation(&mut self, own: &Operation) {
         let template = own.family.templates()[own.template];
+        let (template, always) = match template.strip_prefix('^') {
+            Some(rest) => (rest, true),
+            None => (template, false),
+        };
         let text = Expansion {
             own,
             next: 0,
@@ -283,10 +287,7 @@ impl<'a> Writer<'a> {
         }
         .expand(template);
         let is_single = !text.contains(';');
-        let may_guard = !matches!(
-            own.family,
-            super::program::Family::Together | super::program::Family::Masked
-        );
+        let may_guard = !always && !matches!(own.family, Family::Together | Family::Masked);
         if is_single && may_guard && own.guard < 48 {
             let _ = write!(self.out, "@{} ", guard(own.guard));
         }

@@ -2,6 +2,8 @@
 
 /// Bytes per thread.
 pub(super) const RECORD: usize = 384;
+/// In a record: the predicates.
+pub(super) const PREDICATES: usize = 144;
 /// In a record: memory of the thread.
 pub(super) const SLOT: usize = 192;
 /// In a record: the copy of its shared memory at the end.
@@ -223,7 +225,7 @@ pub(super) fn bytes(seed: u64, threads: usize) -> Vec<u8> {
                     .copy_from_slice(&value.to_le_bytes()[..at.bits / 8]);
             }
         }
-        for word in record[144..SHARED_SLOT].chunks_mut(8) {
+        for word in record[PREDICATES..SHARED_SLOT].chunks_mut(8) {
             word.copy_from_slice(&numbers.next().to_le_bytes());
         }
     }

@@ -7,6 +7,7 @@
 //! # Layers
 //!
 //! ```text
+//! replay       a difference again
 //! run          programs on devices, differences
 //! emit         from a program to PTX
 //! program      what proptest makes
@@ -16,8 +17,10 @@
 mod emit;
 mod inputs;
 mod program;
+mod replay;
 mod run;
 mod templates;
 
 pub use program::{Program, programs};
+pub use replay::replay;
 pub use run::{Batch, Difference, Failure, text};

@@ -241,7 +241,7 @@ fn describe(program: &Program, first: &Device<'_>, second: &Device<'_>) -> Strin
 }
 
 /// The register or memory at an offset of a record, and its size.
-fn place(offset: usize, is_cell: bool) -> (String, usize) {
+pub(super) fn place(offset: usize, is_cell: bool) -> (String, usize) {
     if is_cell {
         return (format!("cell {}", offset / 4 * 4), 4);
     }

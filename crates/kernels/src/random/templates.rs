@@ -16,6 +16,10 @@
 //! `$b` is a number below 256, `$5` one below 32, and `$o4` an offset into 64 bytes at which 4 bytes are aligned and within.
 //! In capitals the register is remembered, and `~` at the end replaces a NaN in it by one of fixed bits: the PTX manual leaves
 //! the bits of a NaN open for most instructions. Results that the manual leaves open otherwise are avoided.
+//!
+//! `^` at the beginning: never depends on a predicate. The ptxas of driver 580 makes several machine instructions of these, and
+//! some of them write the destination although the predicate does not hold: `testp`, `set` of `f32` from integers and `f64`,
+//! `set` of integers from `f16`. Between branches the same instructions are correct.
 
 /// Computations: any context.
 pub(super) const PURE: &[&str] = &[
@@ -57,7 +61,9 @@ pub(super) const PURE: &[&str] = &[
     "bfind{|.shiftamt}.{u64|s64} $r, $d",
     "brev.b32 $r, $r",
     "brev.b64 $d, $d",
-    "bfe.{u32|s32} $r, $r, {$r|$b}, {$r|$5}",
+    "bfe.u32 $r, $r, {$r|$b}, {$r|$5}",
+    // Not from immediate positions above 31: for these and an immediate length ptxas makes -1 of any operand.
+    "bfe.s32 $r, $r, {$r|$5}, {$r|$5}",
     "bfe.{u64|s64} $d, $d, {$r|$b|$5}, {$r|$b}",
     "bfi.b32 $r, $r, $i, {$r|$b|$5}, {$r|$5}",
     "bfi.b64 $d, $d, $d, {$r|$b|$5}, {$r|$b}",
@@ -95,8 +101,10 @@ pub(super) const PURE: &[&str] = &[
     "setp.{lt|le|gt|ge}.{and|or|xor}.s32 $p|%q0, $r, $i, {|!}$p; xor.pred $p, %q0, $p",
     "setp.{eq|ne|lt|le|gt|ge}.{u64|s64} $p, $d, $j",
     "setp.{eq|ne|lt|le|gt|ge}.{u16|s16} $p, $h, $h",
-    "set.{eq|ne|lt|le|gt|ge}.{u32|s32|f32}.{u32|s32} $r, $r, $i",
-    "set.{lt|ge}.{and|or|xor}.{u32|f32}.{u64|s64} $r, $d, $d, $p",
+    "set.{eq|ne|lt|le|gt|ge}.{u32|s32}.{u32|s32} $r, $r, $i",
+    "^set.{eq|ne|lt|le|gt|ge}.f32.{u32|s32} $r, $r, $i",
+    "set.{lt|ge}.{and|or|xor}.u32.{u64|s64} $r, $d, $d, $p",
+    "^set.{lt|ge}.{and|or|xor}.f32.{u64|s64} $r, $d, $d, $p",
     "selp.{b32|u32|s32} $r, $r, $i, $p",
     "selp.b64 $d, $d, $j, $p",
     "selp.b16 $h, $h, $h, $p",
@@ -131,7 +139,7 @@ pub(super) const PURE: &[&str] = &[
     "{min|max}{|.ftz}{|.NaN}{|.xorsign.abs}.f32 $F, $f, $k~",
     "{abs|neg}{|.ftz}.f32 $F, $f~",
     "copysign.f32 $f, $f, $f",
-    "testp.{finite|infinite|number|notanumber|normal|subnormal}.f32 $p, $f",
+    "^testp.{finite|infinite|number|notanumber|normal|subnormal}.f32 $p, $f",
     "setp.{eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan}{|.ftz}.f32 $p, $f, $k",
     "setp.{eq|lt|geu|nan}.{and|or|xor}{|.ftz}.f32 $p|%q0, $f, $k, {|!}$p; or.pred $p, %q0, $p",
     "set.{eq|ne|lt|ltu|gtu|num|nan}{|.ftz}.{u32|s32|f32}.f32 $r, $f, $k",
@@ -142,9 +150,10 @@ pub(super) const PURE: &[&str] = &[
     "{min|max}.f64 $G, $g, $l~",
     "{abs|neg}.f64 $G, $g~",
     "copysign.f64 $g, $g, $g",
-    "testp.{finite|infinite|number|notanumber|normal|subnormal}.f64 $p, $g",
+    "^testp.{finite|infinite|number|notanumber|normal|subnormal}.f64 $p, $g",
     "setp.{eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan}.f64 $p, $g, $l",
-    "set.{eq|ltu|num|nan}.{u32|f32}.f64 $r, $g, $l",
+    "set.{eq|ltu|num|nan}.u32.f64 $r, $g, $l",
+    "^set.{eq|ltu|num|nan}.f32.f64 $r, $g, $l",
     // f16 and bf16.
     "{add|sub|mul}.rn{|.ftz}{|.sat}.f16 $E, $e, $e~",
     "{add|sub|mul}.rn{|.ftz}{|.sat}.f16x2 $X, $x, $x~",
@@ -165,7 +174,7 @@ pub(super) const PURE: &[&str] = &[
     "setp.{eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan}{|.ftz}.f16 $p, $e, $e",
     "setp.{eq|lt|gtu|nan}{|.ftz}.f16x2 $p|%q0, $x, $x; and.pred $p, %q0, $p",
     "setp.{eq|ne|lt|le|gt|ge|ltu|num|nan}.bf16 $p, $e, $e",
-    "set.{eq|lt|geu|nan}{|.ftz}.{u32|s32}.f16 $r, $e, $e",
+    "^set.{eq|lt|geu|nan}{|.ftz}.{u32|s32}.f16 $r, $e, $e",
     "set.{eq|lt|geu|nan}{|.ftz}.f16.f16 $e, $e, $e",
     "set.{eq|lt|geu|nan}{|.ftz}.f16x2.f16x2 $x, $x, $x",
 ];

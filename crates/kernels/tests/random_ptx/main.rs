@@ -4,10 +4,11 @@
 //!
 //! ```text
 //! random_ptx [--count N] [--seed S] [--jobs J] [--batch B] [--driver auto|sim] [--keep FOLDER] [--print]
+//! random_ptx --replay FILE ...
 //! ```
 //!
 //! `CUGUARD_RANDOM_PTX=count=N,seed=S,jobs=J` sets the same. A program that differs is simplified, printed, and kept in a
-//! file of the folder.
+//! file of the folder. `--replay` runs such files on the simulated GPU again: the results must be those of the real one.
 
 mod options;
 
@@ -15,7 +16,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hasher as _};
 use std::process::{Command, ExitCode, Stdio};
 
-use cuguard_kernels::random::Batch;
+use cuguard_kernels::random::{self, Batch};
 use cuguard_kernels::{Device, Driver};
 use options::{Options, Role};
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         }
         Role::Hash => hashes(&options).map(|all| println!("{}", all.join("\n"))),
         Role::Compare => compare(&options),
+        Role::Replay => replay(&options),
         Role::Start => start(&options),
     };
     match done {
@@ -200,6 +202,29 @@ fn compare(options: &Options) -> Result<(), String> {
     match differences {
         0 => Ok(()),
         _ => Err(format!("{differences} differences in {done} programs")),
+    }
+}
+
+/// Runs differences again, on the simulated GPU.
+fn replay(options: &Options) -> Result<(), String> {
+    let driver = Driver::simulated()?;
+    let device = Device::new(&driver)?;
+    let mut failed = 0;
+    for file in &options.files {
+        let text = fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+        let lines = random::replay(&text, &device).unwrap_or_else(|error| vec![error]);
+        if !lines.is_empty() {
+            failed += 1;
+            println!("{file}:\n    {}", lines.join("\n    "));
+        }
+    }
+    println!(
+        "random_ptx: {failed} of {} files differ",
+        options.files.len()
+    );
+    match failed {
+        0 => Ok(()),
+        _ => Err("there are differences".to_owned()),
     }
 }
 

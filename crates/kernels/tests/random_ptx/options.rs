@@ -11,6 +11,8 @@ pub(crate) enum Role {
     Hash,
     /// Prints the module of `count` programs.
     Print,
+    /// Runs the programs of files again.
+    Replay,
     /// Lists the tests for a runner of tests: there are none.
     List,
 }
@@ -24,6 +26,7 @@ pub(crate) struct Options {
     pub(crate) batch: usize,
     pub(crate) sim_only: bool,
     pub(crate) keep: String,
+    pub(crate) files: Vec<String>,
 }
 
 impl Options {
@@ -36,6 +39,7 @@ impl Options {
             batch: 50,
             sim_only: false,
             keep: "random_ptx-differences".to_owned(),
+            files: Vec::new(),
         };
         let variable = std::env::var("CUGUARD_RANDOM_PTX").unwrap_or_default();
         for pair in variable.split(',').filter(|own| !own.is_empty()) {
@@ -47,12 +51,14 @@ impl Options {
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             let Some(name) = argument.strip_prefix("--") else {
+                options.files.push(argument);
                 continue;
             };
             match name {
                 "compare" => options.role = Role::Compare,
                 "hash" => options.role = Role::Hash,
                 "print" => options.role = Role::Print,
+                "replay" => options.role = Role::Replay,
                 "list" => options.role = Role::List,
                 "count" | "seed" | "jobs" | "batch" | "keep" | "driver" => {
                     let value = arguments.next().ok_or(format!("--{name} needs a value"))?;
