@@ -6,7 +6,8 @@ numba-cuda, which take seconds to import, first run a file at a time; those that
 A test that does not pass is, in this order:
 
     skipped      its own test suite skips it or expects it to fail; the reason is in results.txt
-    kernels      the simulation refused a launch: the trace (CUGUARD_SIM=trace) names a launch function
+    kernels      the simulation refused a launch of compiled code, or a module with an instruction that it does not support: the
+                 trace (CUGUARD_SIM=trace) names the launch function, the log of the compiler the instruction
     runtime      a library or program of the CUDA toolkit is missing, or the CUDA runtime library was refused
     failed       everything else
 
@@ -35,13 +36,15 @@ EXCLUDED = {
         "measures that copies from pinned memory are 1.5 times as fast as others; simulated copies all cost a memcpy",
 }
 
-# Two devices, because tests of copies and switches between devices skip themselves with one. Launches are refused.
+# Two devices, because tests of copies and switches between devices skip themselves with one.
 SIMULATION = "trace,devices=2"
 # For a second run of the tests that need kernels: launches are checked and skipped. Most check results and fail; what
 # passes and what the simulation calls misuse is in results.txt.
 SKIPPING = f"{SIMULATION},kernels=skip"
 SKIPPED_PASSES = "passes with kernels=skip"
 
+# What the compiler says of an instruction that is not executed.
+INSTRUCTION = re.compile(r"ptxas application ptx input, line \d+; error   : (\S+): not supported")
 # The functions that start a kernel or put one into a graph.
 LAUNCH = re.compile(r"cuguard-sim: (cuLaunch(?!HostFunc)\w*|cuGraphLaunch\w*|cuGraph\w*KernelNode\w*) .*"
                     r"CUDA_ERROR_NOT_SUPPORTED", re.M)
@@ -139,6 +142,8 @@ class Client:
             return "failed", misuse[0]
         if launch := LAUNCH.search(text):
             return "needs kernels", launch[1]
+        if instruction := INSTRUCTION.search(text):
+            return "needs kernels", instruction[1]
         if missing := MISSING.search(text):
             return "needs the CUDA runtime", next(filter(None, missing.groups()))
         if (runtime := RUNTIME.search(text)) and "cuGetExportTable" in text:
@@ -289,7 +294,7 @@ def main():
                 print(client.name, result.test, result.outcome, result.reason, sep=" | ", file=file)
 
     nvcc = importlib.metadata.version("nvidia-cuda-nvcc")
-    print(f"Against libcuda-sim with CUGUARD_SIM={SIMULATION} (launches are refused), nvcc {nvcc}:\n")
+    print(f"Against libcuda-sim with CUGUARD_SIM={SIMULATION}, nvcc {nvcc}:\n")
     print(table(rows))
     print("\nIn parentheses: tests that need kernels and pass when launches are checked and skipped (kernels=skip).")
     for outcome in ["failed", "excluded"]:

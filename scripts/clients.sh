@@ -7,8 +7,8 @@
 #   pycuda       from PyPI, built here against libcuda-sim: test/test_driver.py
 #
 # The compilers of CUDA (nvcc, ptxas, NVRTC, NVVM, nvJitLink) come from NVIDIA's wheels, in the CUDA version of the
-# simulated driver; they run on the CPU. cuBLAS, cuRAND and so on are not installed. Launches are refused, so that a
-# test which needs a kernel is counted as such; it runs a second time with CUGUARD_SIM=kernels=skip. How tests are
+# simulated driver; they run on the CPU. cuBLAS, cuRAND and so on are not installed. Kernels of PTX
+# run; a test that launches compiled code is counted as such, and runs a second time with CUGUARD_SIM=kernels=skip. How tests are
 # classified is in scripts/clients.py.
 #
 # Usage: scripts/clients.sh [--offline] [--jobs N] [--timeout SECONDS] [cudarc] [numba-cuda] [pycuda]

@@ -79,6 +79,7 @@
 //!     order: Order::Sequential,
 //!     workers: 1,
 //!     max_steps: u64::MAX,
+//!     cancel: None,
 //! };
 //! module.launch(&launch, &device, &device)?;
 //! assert_eq!(words.0, [2, 4, 6, 8]);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 
 use crate::error::LoadErrors;
 use crate::execute::{Code, LaunchError, Order, Shape, Statistics, launch};
@@ -89,6 +90,8 @@ pub struct Launch<'a> {
     pub workers: usize,
     /// Instructions that a warp may execute before the launch fails.
     pub max_steps: u64,
+    /// Another thread may set it to end the launch soon, with [`FaultKind::Cancelled`](crate::FaultKind::Cancelled).
+    pub cancel: Option<&'a AtomicBool>,
 }
 
 impl Module {
@@ -133,7 +136,7 @@ impl Module {
                 Symbol::Variable(index) => addresses[index],
                 Symbol::Function(index) => function_address(index),
                 Symbol::Shared(_) => SHARED_WINDOW,
-                Symbol::Frame(_) | Symbol::Argument(_) => LOCAL_WINDOW,
+                Symbol::Frame(..) | Symbol::Argument(_) => LOCAL_WINDOW,
             };
             let value = address.wrapping_add_signed(relocation.addend) >> relocation.shift;
             let to = bytes.get_mut(relocation.at..relocation.at + relocation.len);
@@ -273,6 +276,7 @@ impl Module {
                 workers => workers,
             },
             limit: of.max_steps,
+            cancel: of.cancel,
         };
         launch(&self.code, &grid, shape).map_err(|failed| {
             let named = |(file, line)| Some((self.program.files.get(&file)?.clone(), line));

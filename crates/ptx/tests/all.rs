@@ -3,6 +3,7 @@
 cuguard_testing::run_modules_apart!();
 
 mod bits;
+mod calls;
 mod common;
 mod control;
 mod conversions;
@@ -16,4 +17,5 @@ mod matrices;
 mod memory;
 mod mutations;
 mod predicates;
+mod waiting;
 mod warps;

@@ -356,3 +356,20 @@ fn pairs_and_eighths() {
         );
     }
 }
+
+/// `.ftz` is for `.f32` alone.
+#[test]
+fn only_singles_are_flushed() {
+    let found =
+        |body: &str, result: &str, of: &str, bits: u64| execute(body, result, &[(of, &[bits])])[0];
+    assert_eq!(found("cvt.ftz.f32.f16 d, a;", "f32", "f16", 1), 0x3380_0000);
+    assert_eq!(
+        found("cvt.rn.ftz.f16.f32 d, a;", "f16", "f32", 0x3586_37BD),
+        0x11
+    );
+    assert_eq!(
+        found("cvt.rn.ftz.f16.f32 d, a;", "f16", "f32", 0x8000_0001),
+        0x8000
+    );
+    assert_eq!(found("cvt.rpi.ftz.f32.f32 d, a;", "f32", "f32", 1), 0);
+}

@@ -332,3 +332,26 @@ fn kinds_of_numbers() {
         }
     }
 }
+
+#[test]
+fn quotients_by_the_largest_numbers() {
+    let divide = |a: u64, b: u64| {
+        execute(
+            "div.approx.f32 d, a, b;",
+            "f32",
+            &[("f32", &[a]), ("f32", &[b])],
+        )[0]
+    };
+    assert_eq!(divide(0x4120_0000, 0x7F00_0000), 0);
+    assert_eq!(divide(0x4120_0000, 0xFF00_0000), 0x8000_0000);
+    assert_eq!(divide(0x7F80_0000, 0x7F00_0000), 0x7FFF_FFFF);
+    assert_eq!(divide(0x7E80_0000, 0x7E80_0000), 0x3F80_0000);
+    assert_eq!(divide(0x4120_0000, 0x7F80_0000), 0);
+}
+
+#[test]
+fn powers_of_halves_are_flushed() {
+    // 2 to the power of -130.
+    let power = |name: &str| execute(&format!("{name} d, a;"), "b16", &[("b16", &[0xC302])])[0];
+    assert_eq!(power("ex2.approx.ftz.bf16"), 0);
+}

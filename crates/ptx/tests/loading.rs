@@ -103,3 +103,40 @@ fn other_errors() {
         2
     );
 }
+
+#[test]
+fn vectors_and_addresses_are_checked() {
+    for (body, expected) in [
+        (
+            "atom.global.add.v2.f32 {f0}, [d0], {f1, f2};",
+            "line 7: atom.global.add.v2.f32: an operand has the wrong number of elements",
+        ),
+        ("mapa.u32 r0, r1, 0;", "line 7: mapa.u32: not supported"),
+    ] {
+        assert_eq!(
+            errors(&format!(".reg .f32 f<4>; {body}")),
+            expected,
+            "{body}"
+        );
+    }
+}
+
+/// A short text must not need much memory.
+#[test]
+fn what_fills_up_variables_is_limited() {
+    let text = |value: &str| {
+        let variables = (0..100).map(|own| format!(".global .b8 a{own}[1][4194304] = {value};\n"));
+        format!(
+            ".version 8.0 .target sm_90\n{}",
+            variables.collect::<String>()
+        )
+    };
+    let module = Module::new(&text("{{1}}")).unwrap();
+    assert!(module.variables().all(|own| own.size == 4 << 20));
+    assert_eq!(module.initial_value(99, &[0; 100]), [1]);
+    let late = text("{{}}").replace("[1][4194304] = {{}}", "[2][2097152] = {{}, {1}}");
+    let error = Module::new(&late).unwrap_err().to_string();
+    assert!(error.ends_with("too long"), "{error}");
+    let open = Module::new(".version 8.0 .target sm_90\n.global .b8 a[] = {1, 0, 0};").unwrap();
+    assert_eq!(open.variables().next().unwrap().size, 3);
+}

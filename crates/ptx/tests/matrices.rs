@@ -1,6 +1,6 @@
 //! Products of matrices on tensor cores.
 
-use cuguard_ptx::{Launch, Module};
+use cuguard_ptx::{FaultKind, Launch, Module};
 
 use crate::common::Argument::{U32, U64};
 use crate::common::{Device, launch};
@@ -132,5 +132,37 @@ fn the_instruction_itself() {
             .map(|at| a[row * 32 + at] * b[column * 32 + at])
             .sum();
         assert_eq!(found, sum + 7);
+    }
+}
+
+/// Rows are aligned to 16 bytes.
+#[test]
+fn addresses_are_aligned() {
+    for (offset, instruction) in [
+        (3, "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r2}, [%r0];"),
+        (8, "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r0], {%r2};"),
+        (
+            1,
+            "wmma.load.a.sync.aligned.row.m16n16k16.shared.f16 {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, [%r0], 16;",
+        ),
+        (
+            4,
+            "wmma.store.d.sync.aligned.row.m16n16k16.shared.f32 [%r0], {%r1,%r2,%r3,%r4,%r5,%r6,%r7,%r8}, 16;",
+        ),
+    ] {
+        let kernel = |offset: u32| {
+            let text = format!(
+                ".version 8.7\n.target sm_90\n.address_size 64\n.visible .entry k() {{ .shared .align 16 .b8 s[4096];\n\
+                 .reg .b32 %r<9>; mov.u32 %r0, s; add.u32 %r0, %r0, {offset}; {instruction} ret; }}"
+            );
+            let launched = Device::new().launch(&text, "k", 1, 32, &[]);
+            launched.map_err(|error| error.kind)
+        };
+        assert!(kernel(16).is_ok(), "{instruction}");
+        let found = kernel(offset);
+        assert!(
+            matches!(found, Err(FaultKind::Misaligned { .. })),
+            "{found:?}"
+        );
     }
 }

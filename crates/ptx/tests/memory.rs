@@ -251,3 +251,48 @@ fn copies_and_barriers_in_shared_memory() {
         |own| (own as u64 ^ 32) + 2,
     );
 }
+
+/// Executes a kernel `k(u64 p)` with 16 words of memory at `%rd0`.
+fn words(body: &str) -> Result<Vec<u32>, FaultKind> {
+    let device = Device::new();
+    let to = device.upload(&[0u32; 16]);
+    let text = format!(
+        "{HEADER}.extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);\n\
+         .visible .entry k(.param .u64 p) {{ .reg .b32 %r<16>; .reg .f32 %f<4>; .reg .b64 %rd<4>; .reg .f64 %d;\n\
+         ld.param.u64 %rd0, [p]; {body} ret; }}"
+    );
+    let launched = device.launch(&text, "k", 1, 32, &[U64(to)]);
+    launched.map_err(|error| error.kind)?;
+    Ok(device.read(to, 16))
+}
+
+/// Only sums in global memory are flushed.
+#[test]
+fn sums_of_subnormal_numbers() {
+    let body = |space: &str, address: &str| {
+        format!(
+            ".shared .f32 s; mov.u32 %r0, %laneid; mov.u32 %r1, 1; st.shared.u32 [s], %r1; mov.b32 %f1, %r1;\n\
+             mov.u64 %rd1, s; cvta.shared.u64 %rd1, %rd1; st.global.u32 [%rd0], %r1;\n\
+             bar.warp.sync -1; red{space}.add.f32 [{address}], %f1; ld.u32 %r3, [{address}]; st.global.u32 [%rd0+4], %r3;"
+        )
+    };
+    assert_eq!(words(&body("", "%rd1")).map(|own| own[1]), Ok(33));
+    assert_eq!(words(&body(".global", "%rd0")).map(|own| own[1]), Ok(0));
+    assert_eq!(words(&body("", "%rd0")).map(|own| own[1]), Ok(0));
+}
+
+/// Addresses at the ends of their range are faults, and nothing else.
+#[test]
+fn addresses_that_wrap() {
+    let parameter = words("ld.param.u32 %r0, [p+-4];");
+    let pointer = words(
+        "mov.u32 %r0, 0xA6425; st.global.u32 [%rd0], %r0; { .param .b64 a; .param .b64 b; .param .b32 r; st.param.b64 [a], %rd0;\n\
+         mov.u64 %rd1, -1; st.param.b64 [b], %rd1; call (r), vprintf, (a, b); }",
+    );
+    for found in [parameter, pointer] {
+        assert!(
+            matches!(found, Err(FaultKind::OutOfBounds { .. })),
+            "{found:?}"
+        );
+    }
+}

@@ -1,5 +1,7 @@
 //! Barriers of a block and of a cluster.
 
+use std::collections::{HashMap, VecDeque};
+
 use crate::instructions::ReductionResult;
 use crate::machine::{FaultKind, LANES, Warp};
 
@@ -18,7 +20,9 @@ struct Barrier {
     generation: u64,
     /// Lanes whose predicate was true.
     trues: u32,
-    outcome: Outcome,
+    /// Of the last generations, the newest last. A warp has its turn, and takes what it waited for, before as many
+    /// generations pass as there are warps.
+    outcomes: VecDeque<Outcome>,
 }
 
 /// What the threads of a barrier that was passed brought.
@@ -54,8 +58,12 @@ impl Barriers {
         self.0[number % 16].generation
     }
 
-    pub(super) fn outcome(&self, number: usize) -> Outcome {
-        self.0[number % 16].outcome
+    /// What the threads brought of which a generation waited.
+    pub(super) fn outcome(&self, number: usize, generation: u64) -> Outcome {
+        let own = &self.0[number % 16];
+        let later = (own.generation - generation).saturating_sub(1) as usize;
+        let found = own.outcomes.iter().rev().nth(later);
+        found.copied().unwrap_or_default()
     }
 
     /// Lanes of a warp arrive. Returns the generation that they wait for to end.
@@ -75,13 +83,18 @@ impl Barriers {
                 "the threads of a barrier are no whole warps",
             ));
         }
-        if own.is_used && own.threads != threads {
+        // To name all threads of the block is the same as to name none.
+        let all = (own.arrived.len() * LANES) as u32;
+        if own.is_used && own.threads.unwrap_or(all) != threads.unwrap_or(all) {
             return Err(FaultKind::Undefined(
                 "threads of a barrier disagree about their number",
             ));
         }
+        own.threads = match own.is_used {
+            true => own.threads.and(threads),
+            false => threads,
+        };
         own.is_used = true;
-        own.threads = threads;
         own.arrived[warp] |= mask;
         own.trues += trues.count_ones();
         Ok(own.generation)
@@ -113,10 +126,13 @@ impl Barriers {
                 }
             };
             if is_complete {
-                own.outcome = Outcome {
+                own.outcomes.push_back(Outcome {
                     trues: own.trues,
                     threads: arrived,
-                };
+                });
+                if own.outcomes.len() > alive.len() + 1 {
+                    own.outcomes.pop_front();
+                }
                 own.generation += 1;
                 own.arrived.fill(0);
                 (own.trues, own.is_used) = (0, false);
@@ -130,7 +146,8 @@ impl Barriers {
 /// The barrier of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct ClusterBarrier {
-    arrived: u32,
+    /// The lanes that have arrived, of each warp of each block.
+    arrived: HashMap<(u32, u32), u32>,
     generation: u64,
 }
 
@@ -139,16 +156,20 @@ impl ClusterBarrier {
         self.generation
     }
 
-    /// Threads arrive.
-    pub(super) fn arrive(&mut self, count: u32) {
-        self.arrived += count;
+    /// Lanes of a warp arrive; `rank` is that of their block.
+    pub(super) fn arrive(&mut self, rank: u32, warp: u32, mask: u32) {
+        *self.arrived.entry((rank, warp)).or_default() |= mask;
     }
 
-    /// Passes the barrier if all threads that have not ended have arrived.
-    pub(super) fn pass(&mut self, alive: u32) -> bool {
-        let is_complete = self.arrived > 0 && self.arrived >= alive;
+    /// Passes the barrier if all threads that have not ended have arrived. `alive` has these: rank, warp, lanes.
+    pub(super) fn pass(&mut self, mut alive: impl Iterator<Item = (u32, u32, u32)>) -> bool {
+        let is_missing = |(rank, warp, lanes): (u32, u32, u32)| {
+            let here = self.arrived.get(&(rank, warp)).copied().unwrap_or(0);
+            lanes & !here != 0
+        };
+        let is_complete = !self.arrived.is_empty() && !alive.any(is_missing);
         if is_complete {
-            self.arrived = 0;
+            self.arrived.clear();
             self.generation += 1;
         }
         is_complete

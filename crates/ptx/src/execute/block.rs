@@ -84,9 +84,16 @@ impl Block {
         self.id.index
     }
 
-    /// The number of threads that have not ended.
-    pub(super) fn alive(&self) -> u32 {
-        self.warps.iter().map(|own| own.alive.count_ones()).sum()
+    /// The lanes that have not ended: the block's rank, the warp's number, the lanes.
+    pub(super) fn alive(&self) -> impl Iterator<Item = (u32, u32, u32)> {
+        let rank = self.id.rank;
+        let warps = self.warps.iter();
+        warps.map(move |own| (rank, own.number, own.alive))
+    }
+
+    /// Bytes of the host that it needs, about.
+    pub(super) fn bytes(&self) -> usize {
+        self.warps.iter().map(|own| own.storage.bytes()).sum()
     }
 
     /// `%tid` of a lane.

@@ -6,7 +6,7 @@ use super::group::{Frame, Group};
 use super::warp::{Surroundings, WarpState};
 use crate::instructions::{Action, Argument, Call, Target};
 use crate::machine::{
-    Base, Fault, FaultKind, LANES, Lanes, Source, Stop, Warp, function_at, lanes,
+    Base, Fault, FaultKind, LANES, Lanes, MAX_LOCAL, Source, Stop, Warp, function_at, lanes,
 };
 use crate::program::{Bank, Place};
 
@@ -40,9 +40,7 @@ impl WarpState {
                 let invalid = || Fault::new(first, FaultKind::InvalidTarget(address));
                 let function = function_at(address).ok_or_else(invalid)?;
                 let entry = with.code.functions.get(function).ok_or_else(invalid)?;
-                let fits = entry.params.len() == call.params.len()
-                    && entry.returns.len() == call.returns.len();
-                if !fits || entry.is_entry {
+                if entry.is_entry || !call.fits(&entry.returns, &entry.params) {
                     return Err(invalid());
                 }
                 self.enter(with, at, call, function)
@@ -67,10 +65,18 @@ impl WarpState {
             predicates: from.predicates + predicates,
             words: from.words + words,
             longs: from.longs + longs,
-            local: from.local + caller.frame,
+            local: (from.local + caller.frame).next_multiple_of(callee.align),
         };
         let depth = group.depth() + 1;
+        // A GPU has the registers of callers in local memory. Those of the kernel are as many as the text says.
+        let [_, kernel_words, kernel_longs] = self.kernel_registers;
+        let words = u64::from(to.words + callee.registers[1]).saturating_sub(kernel_words.into());
+        let longs = u64::from(to.longs + callee.registers[2]).saturating_sub(kernel_longs.into());
+        let saved = 4 * words + 8 * longs;
         let end = u64::from(to.local) + u64::from(callee.frame);
+        if end + saved > MAX_LOCAL {
+            return Err(overflow());
+        }
         if depth > MAX_DEPTH || !self.storage.local.reserve(end) {
             return Err(overflow());
         }
@@ -79,7 +85,7 @@ impl WarpState {
         self.storage.registers.reserve(to, callee.registers);
         let mut view = self.storage.view(with);
         view.mask = mask;
-        for (argument, (place, size)) in call.params.iter().zip(&callee.params) {
+        for ((argument, _), (place, size)) in call.params.iter().zip(&callee.params) {
             copy(&mut view, *argument, from, *place, to, *size).ok_or_else(overflow)?;
         }
         let group: &mut Group = &mut self.groups[at];
@@ -116,7 +122,7 @@ impl WarpState {
         let overflow = || Fault::first(mask, FaultKind::StackOverflow);
         let mut view = self.storage.view(with);
         view.mask = mask;
-        for ((place, size), to) in callee.returns.iter().zip(&call.returns) {
+        for ((place, size), (to, _)) in callee.returns.iter().zip(&call.returns) {
             let argument = Argument::Place(*place);
             copy(&mut view, argument, from, *to, frame.base, *size).ok_or_else(overflow)?;
         }

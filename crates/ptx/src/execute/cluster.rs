@@ -18,7 +18,7 @@ pub(super) struct ClusterRun {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClusterPause {
     Ended,
-    /// It may wait for another cluster.
+    /// It may wait for another cluster, or has had its turn.
     Waiting,
 }
 
@@ -32,6 +32,9 @@ pub(super) struct ThreadFailure {
 
 /// How often all blocks of a cluster have their turn before others do, where all of them may be waiting.
 const WAITING_TURNS: u32 = 4;
+
+/// How often they have their turn before others do in any case: a loop may wait without an instruction that shows it.
+const MAX_TURNS: u32 = 64;
 
 impl ClusterRun {
     /// The cluster with a number. `order` shuffles the warps of a block.
@@ -76,15 +79,22 @@ impl ClusterRun {
         all.fold((0, 0), |sum, own| (sum.0 + own.0, sum.1 + own.1))
     }
 
-    /// Executes until all threads have ended or may wait for others.
+    /// Bytes of the host that it needs, about.
+    pub(super) fn bytes(&self) -> usize {
+        let shared = self.cluster.shared.iter().map(|own| own.len() as usize);
+        shared.sum::<usize>() + self.blocks.iter().map(Block::bytes).sum::<usize>()
+    }
+
+    /// Executes until all threads have ended, they may wait for others, or they should stop.
     pub(super) fn run<'g>(
         &mut self,
         code: &'g Code,
         grid: &'g Grid<'g>,
         regions: &mut Regions<'g>,
         limit: u64,
+        should_stop: &impl Fn() -> bool,
     ) -> Result<ClusterPause, ThreadFailure> {
-        let mut waiting_turns = 0;
+        let (mut turns, mut waiting_turns) = (0, 0);
         loop {
             let (mut has_ended, mut is_blocked, mut is_waiting) = (true, true, true);
             for block in &mut self.blocks {
@@ -105,15 +115,14 @@ impl ClusterRun {
             if has_ended {
                 return Ok(ClusterPause::Ended);
             }
-            let alive = self.blocks.iter().map(Block::alive).sum();
-            if self.barrier.pass(alive) {
-                continue;
-            }
-            if is_blocked {
+            let has_passed = self.barrier.pass(self.blocks.iter().flat_map(Block::alive));
+            if is_blocked && !has_passed {
                 return Err(self.stuck());
             }
-            waiting_turns = if is_waiting { waiting_turns + 1 } else { 0 };
-            if waiting_turns == WAITING_TURNS {
+            let waits = is_waiting && !has_passed;
+            waiting_turns = if waits { waiting_turns + 1 } else { 0 };
+            turns += 1;
+            if waiting_turns == WAITING_TURNS || turns == MAX_TURNS || should_stop() {
                 return Ok(ClusterPause::Waiting);
             }
         }

@@ -29,6 +29,8 @@ pub(super) struct Entry {
     pub(super) start: Option<u32>,
     pub(super) registers: [u32; 3],
     pub(super) frame: u32,
+    /// The alignment of the frame.
+    pub(super) align: u32,
     pub(super) params: Vec<(Place, u32)>,
     pub(super) returns: Vec<(Place, u32)>,
     pub(super) is_entry: bool,
@@ -61,6 +63,7 @@ impl Code {
             start: None,
             registers: function.registers,
             frame: function.frame,
+            align: function.frame_align,
             params: places(&function.params),
             returns: places(&function.returns),
             is_entry: function.is_entry,
@@ -124,12 +127,11 @@ impl Code {
 fn relocate(action: Action, start: u32) -> Action {
     match action {
         Action::Branch(target) => Action::Branch(start + target),
-        Action::BranchIndexed { index, mut targets } => {
-            for target in &mut targets {
-                *target += start;
-            }
-            Action::BranchIndexed { index, targets }
-        }
+        Action::BranchIndexed { index, targets, .. } => Action::BranchIndexed {
+            index,
+            targets,
+            start,
+        },
         action => action,
     }
 }

@@ -43,6 +43,7 @@ fn may_communicate(instruction: &Instruction, uses: &HashMap<(Bank, u32), u32>) 
         return false;
     }
     match names[0] {
+        "ld" if has(&["cg", "cv"]) => true,
         "ld" | "st" => has(&["volatile", "relaxed", "acquire", "release", "mmio"]),
         "atom" | "red" => {
             // Sums of integers and the like are the same in any order, if nothing sees what was there before.

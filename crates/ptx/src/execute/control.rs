@@ -32,12 +32,16 @@ impl WarpState {
                 self.groups[at].pc = *target;
                 Ok(())
             }
-            Action::BranchIndexed { index, targets } => {
+            Action::BranchIndexed {
+                index,
+                targets,
+                start,
+            } => {
                 let indices = self.read(with, at, *index);
                 let choose = |lane: usize| {
                     let index = indices[lane] as u32 as usize;
                     let last = targets.len().saturating_sub(1);
-                    targets.get(index.min(last)).copied()
+                    targets.get(index.min(last)).map(|own| own + start)
                 };
                 self.split(at, |group, lane| match choose(lane) {
                     Some(target) => group.pc = target,
@@ -56,7 +60,8 @@ impl WarpState {
             Action::Barrier(barrier) => self.arrive(with, at, barrier),
             Action::ClusterArrive => {
                 let mask = self.groups[at].mask;
-                with.cluster_barrier.arrive(mask.count_ones());
+                with.cluster_barrier
+                    .arrive(with.block.rank, self.number, mask);
                 let generation = with.cluster_barrier.generation();
                 for lane in (0..LANES).filter(|lane| mask >> lane & 1 != 0) {
                     self.cluster_generation[lane] = generation;
@@ -102,7 +107,7 @@ impl WarpState {
         }
     }
 
-    /// Waits for lanes, or executes if all are here.
+    /// Waits for lanes, or executes if all are here. Lanes with different masks part.
     fn converge(
         &mut self,
         with: &mut Surroundings<'_, '_>,
@@ -110,6 +115,21 @@ impl WarpState {
         mask: Source,
         execute: Option<&Execute>,
     ) -> Result<(), Stop> {
+        let mut next = Some(at);
+        while let Some(at) = next {
+            next = self.converge_equal(with, at, mask, execute)?;
+        }
+        Ok(())
+    }
+
+    /// The same for the lanes with the mask of the first. Returns the group of the others.
+    fn converge_equal(
+        &mut self,
+        with: &mut Surroundings<'_, '_>,
+        at: usize,
+        mask: Source,
+        execute: Option<&Execute>,
+    ) -> Result<Option<usize>, Stop> {
         let masks = self.read(with, at, mask);
         let active = self.groups[at].mask;
         let first = active.trailing_zeros() as usize % LANES;
@@ -120,11 +140,12 @@ impl WarpState {
         }
         let same = (0..LANES).filter(|lane| masks[*lane] as u32 == expected);
         let same = same.fold(0, |all, lane| all | 1 << lane) & active;
+        let mut others = None;
         if same != active {
             let mut rest = self.groups[at].clone();
             rest.mask &= !same;
             self.groups[at].mask = same;
-            // Those with another mask come next.
+            others = Some(self.groups.len());
             self.groups.push(rest);
         }
         if expected & self.alive & !same != 0 {
@@ -132,7 +153,7 @@ impl WarpState {
                 mask: expected,
                 is_barrier: execute.is_none(),
             });
-            return Ok(());
+            return Ok(others);
         }
         let mut view = self.storage.view(with);
         view.mask = same;
@@ -140,7 +161,7 @@ impl WarpState {
             execute(&mut view)?;
         }
         self.groups[at].pc += 1;
-        Ok(())
+        Ok(others)
     }
 
     /// Arrives at a barrier of the block.
@@ -152,10 +173,21 @@ impl WarpState {
     ) -> Result<(), Stop> {
         let mask = self.groups[at].mask;
         let first = mask.trailing_zeros() as usize % LANES;
-        let number = self.read(with, at, barrier.number)[first] as usize;
-        let threads = barrier
-            .threads
-            .map(|own| self.read(with, at, own)[first] as u32);
+        let numbers = self.read(with, at, barrier.number);
+        let counts = barrier.threads.map(|own| self.read(with, at, own));
+        let of = |lane: usize| (numbers[lane], counts.map(|own| own[lane] as u32));
+        let same = (0..LANES).filter(|lane| of(*lane) == of(first));
+        let same = same.fold(0, |all, lane| all | 1 << lane) & mask;
+        if same != mask {
+            // The others arrive at their barrier when it is their turn.
+            let mut rest = self.groups[at].clone();
+            rest.mask &= !same;
+            self.groups[at].mask = same;
+            self.groups.push(rest);
+        }
+        let mask = same;
+        let (number, threads) = of(first);
+        let number = number as usize;
         let trues = match barrier.reduction {
             Some(reduction) => self.storage.view(with).predicate(reduction.of) & mask,
             None => 0,

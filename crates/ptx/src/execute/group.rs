@@ -47,12 +47,15 @@ impl Group {
 
     /// Whether two groups can continue as one.
     fn can_join(&self, other: &Self) -> bool {
-        // Who has arrived at a barrier of the block must not arrive again.
-        let may_join = |wait| matches!(wait, None | Some(Wait::Lanes { .. }));
+        // Who has arrived at a barrier of the block must not arrive again. Who waits for different lanes would part again.
+        let may_join = match (self.wait, other.wait) {
+            (None, None) => true,
+            (None, Some(wait)) | (Some(wait), None) => matches!(wait, Wait::Lanes { .. }),
+            (Some(a), Some(b)) => matches!(a, Wait::Lanes { .. }) && a == b,
+        };
         self.pc == other.pc
             && self.base == other.base
-            && may_join(self.wait)
-            && may_join(other.wait)
+            && may_join
             && same_frame(&self.frame, &other.frame)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::cluster::{ClusterPause, ClusterRun, ThreadFailure};
 use super::code::Code;
@@ -22,13 +22,15 @@ pub enum Order {
 
 /// How a grid executes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct Shape<'a> {
     pub(crate) kernel: usize,
     pub(crate) order: Order,
     /// Threads of the host.
     pub(crate) workers: usize,
     /// Instructions that a warp may execute.
     pub(crate) limit: u64,
+    /// Ends it once it is true.
+    pub(crate) cancel: Option<&'a AtomicBool>,
 }
 
 /// What a grid has executed.
@@ -84,17 +86,29 @@ pub(crate) struct Located {
     pub(crate) location: Option<(u32, u32)>,
 }
 
+/// Clusters that may have started at a time: of 132 multiprocessors with up to 16 blocks.
+const RESIDENT: usize = 2112;
+/// The bytes of the host that they may need, unless all of them wait.
+const RESIDENT_BYTES: usize = 1 << 30;
+/// How often all clusters that a worker has started may wait in turn before it starts another that these might wait for.
+const PATIENCE: usize = 8;
+
 /// Executes a grid.
-pub(crate) fn launch(code: &Code, grid: &Grid<'_>, shape: Shape) -> Result<Statistics, Located> {
+pub(crate) fn launch(
+    code: &Code,
+    grid: &Grid<'_>,
+    shape: Shape<'_>,
+) -> Result<Statistics, Located> {
     let [x, y, z] = [0, 1, 2].map(|axis| u64::from(grid.blocks[axis] / grid.cluster[axis].max(1)));
     let clusters = x * y * z;
     let workers = (shape.workers.max(1) as u64).min(clusters) as usize;
     let queue = Queue {
         next: AtomicU64::new(0),
         clusters,
-        // Of 132 multiprocessors with up to 16 blocks.
-        resident: 2112usize.div_ceil(workers),
-        stop: AtomicU64::new(0),
+        resident: RESIDENT.div_ceil(workers),
+        bytes: RESIDENT_BYTES / workers,
+        ended: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
         failed: Mutex::new(None),
     };
     let mut total = Statistics::default();
@@ -119,12 +133,20 @@ pub(crate) fn launch(code: &Code, grid: &Grid<'_>, shape: Shape) -> Result<Stati
             }
         }
     }
+    let have_all_ended = queue.ended.into_inner() == clusters;
     let failed = queue
         .failed
         .into_inner()
         .unwrap_or_else(|poisoned| poisoned.into_inner());
     match failed {
-        None => Ok(total),
+        None if have_all_ended => Ok(total),
+        None => Err(Located {
+            kind: FaultKind::Cancelled,
+            block: [0; 3],
+            thread: [0; 3],
+            line: 0,
+            location: None,
+        }),
         Some((_, failed)) => {
             let (line, location) = code.line(failed.failure.pc);
             Err(Located {
@@ -143,15 +165,29 @@ struct Queue {
     /// The number of the next cluster to start.
     next: AtomicU64,
     clusters: u64,
-    /// Clusters that a worker may have started.
+    /// Clusters that a worker may have started, and the bytes that they may need before others are.
     resident: usize,
-    /// Not zero once a thread has failed.
-    stop: AtomicU64,
+    bytes: usize,
+    /// Clusters that have ended.
+    ended: AtomicU64,
+    /// Whether a thread has failed.
+    stop: AtomicBool,
     /// The failure in the cluster with the lowest number.
     failed: Mutex<Option<(u64, ThreadFailure)>>,
 }
 
-fn work(code: &Code, grid: &Grid<'_>, shape: Shape, queue: &Queue) -> Statistics {
+/// Stops the other workers when one unwinds: they might wait for its clusters.
+struct StopOnPanic<'a>(&'a AtomicBool);
+
+impl Drop for StopOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+fn work(code: &Code, grid: &Grid<'_>, shape: Shape<'_>, queue: &Queue) -> Statistics {
     let mut regions = Regions::new();
     let mut total = Statistics::default();
     let mut waiting: VecDeque<(u64, ClusterRun)> = VecDeque::new();
@@ -159,35 +195,49 @@ fn work(code: &Code, grid: &Grid<'_>, shape: Shape, queue: &Queue) -> Statistics
         Order::Sequential => (0..warps).collect(),
         Order::Random(seed) => shuffled(warps, seed ^ salt),
     };
-    while queue.stop.load(Ordering::Relaxed) == 0 {
+    let _stop = StopOnPanic(&queue.stop);
+    let is_cancelled = || shape.cancel.is_some_and(|own| own.load(Ordering::Relaxed));
+    let should_stop = || queue.stop.load(Ordering::Relaxed) || is_cancelled();
+    // Bytes of the clusters that wait, and how many of them have waited in turn without an end of one.
+    let (mut bytes, mut idle) = (0, 0);
+    while !should_stop() {
         let mut start = None;
-        if waiting.len() < queue.resident {
+        let has_room = waiting.len() < queue.resident && bytes < queue.bytes;
+        if has_room || idle > PATIENCE * waiting.len() {
+            idle = 0;
             let number = queue.next.fetch_add(1, Ordering::Relaxed);
             start = (number < queue.clusters).then_some(number);
         }
         let (number, mut cluster) = if let Some(turn) = start {
             let number = match shape.order {
                 Order::Sequential => turn,
-                Order::Random(seed) => permuted(turn, queue.clusters, seed),
+                Order::Random(seed) => in_window(turn, queue, seed),
             };
             (
                 number,
                 ClusterRun::new(code, grid, shape.kernel, number, &order),
             )
-        } else if let Some(first) = waiting.pop_front() {
-            first
+        } else if let Some((number, cluster)) = waiting.pop_front() {
+            bytes -= cluster.bytes();
+            (number, cluster)
         } else {
             break;
         };
-        match cluster.run(code, grid, &mut regions, shape.limit) {
+        match cluster.run(code, grid, &mut regions, shape.limit, &should_stop) {
             Ok(ClusterPause::Ended) => {
                 let (warps, threads) = cluster.steps();
                 total.warp_instructions += warps;
                 total.thread_instructions += threads;
+                queue.ended.fetch_add(1, Ordering::Relaxed);
+                idle = 0;
             }
-            Ok(ClusterPause::Waiting) => waiting.push_back((number, cluster)),
+            Ok(ClusterPause::Waiting) => {
+                idle += 1;
+                bytes += cluster.bytes();
+                waiting.push_back((number, cluster));
+            }
             Err(failure) => {
-                queue.stop.store(1, Ordering::Relaxed);
+                queue.stop.store(true, Ordering::Relaxed);
                 let mut failed = queue.failed.lock().unwrap_or_else(|own| own.into_inner());
                 if failed.as_ref().is_none_or(|(other, _)| number < *other) {
                     *failed = Some((number, failure));
@@ -213,6 +263,15 @@ fn shuffled(count: usize, mut seed: u64) -> Vec<usize> {
         found.swap(at, (random(&mut seed) % (at as u64 + 1)) as usize);
     }
     found
+}
+
+/// Permutes numbers among those that may have started together. A cluster may so wait for those before it, as on a GPU:
+/// among these is always one that has started or can be.
+fn in_window(number: u64, queue: &Queue, seed: u64) -> u64 {
+    let width = queue.resident as u64;
+    let start = number / width * width;
+    let count = width.min(queue.clusters - start);
+    start + permuted(number - start, count, seed ^ start)
 }
 
 /// A permutation of the numbers below `count` without a table: a Feistel network, walked until it is in range.

@@ -25,6 +25,8 @@ pub(super) struct WarpState {
     pub(super) number: u32,
     pub(super) groups: Vec<Group>,
     pub(super) storage: Storage,
+    /// The number of registers of the kernel itself, in each bank.
+    pub(super) kernel_registers: [u32; 3],
     /// Lanes that have not ended.
     pub(super) alive: u32,
     /// Instructions executed: of the warp, and of its lanes.
@@ -53,6 +55,11 @@ pub(super) struct Storage {
 }
 
 impl Storage {
+    /// Bytes of the host that it needs.
+    pub(super) fn bytes(&self) -> usize {
+        self.registers.bytes() + self.local.bytes()
+    }
+
     /// The warp as instructions see it.
     pub(super) fn view<'a, 'g>(&'a mut self, with: &'a mut Surroundings<'_, 'g>) -> Warp<'a, 'g> {
         Warp {
@@ -136,6 +143,7 @@ impl WarpState {
                 threads: Box::new(threads),
                 number,
             },
+            kernel_registers: entry.registers,
             alive,
             steps: 0,
             lane_steps: 0,
@@ -250,7 +258,7 @@ impl WarpState {
                     && let Some(reduction) = barrier.reduction
                 {
                     let (mask, base) = (group.mask, group.base);
-                    let outcome = with.barriers.outcome(number);
+                    let outcome = with.barriers.outcome(number, generation);
                     self.storage.registers.set_base(base);
                     let mut view = self.storage.view(with);
                     view.mask = mask;

@@ -1,7 +1,9 @@
 //! What a decoded instruction does.
 
+use std::sync::Arc;
+
 use crate::machine::{Destination, Predicate, Source, Stop, Warp};
-use crate::program::Place;
+use crate::program::{Bank, Place};
 
 /// Executes an instruction for the active lanes.
 pub(crate) type Execute = Box<dyn Fn(&mut Warp<'_, '_>) -> Result<(), Stop> + Send + Sync>;
@@ -15,7 +17,9 @@ pub(crate) enum Action {
     /// To one of several instructions.
     BranchIndexed {
         index: Source,
-        targets: Vec<u32>,
+        /// Counted from `start`; several instructions may have the same list.
+        targets: Arc<[u32]>,
+        start: u32,
     },
     Call(Box<Call>),
     Return,
@@ -36,8 +40,40 @@ pub(crate) enum Action {
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) target: Target,
-    pub(crate) returns: Vec<Place>,
-    pub(crate) params: Vec<Argument>,
+    /// Each with its bytes.
+    pub(crate) returns: Vec<(Place, u32)>,
+    pub(crate) params: Vec<(Argument, u32)>,
+}
+
+impl Call {
+    /// Whether a function with these returns and parameters, each with its bytes, can be called.
+    pub(crate) fn fits(&self, returns: &[(Place, u32)], params: &[(Place, u32)]) -> bool {
+        let mut all = self.returns.iter().zip(returns);
+        let mut arguments = self.params.iter().zip(params);
+        self.returns.len() == returns.len()
+            && self.params.len() == params.len()
+            && all.all(|(own, other)| are_alike(*own, *other))
+            && arguments.all(|((own, size), other)| match own {
+                Argument::Place(place) => are_alike((*place, *size), *other),
+                Argument::Constant(_) => other.1 <= *size,
+            })
+    }
+}
+
+/// Whether a value of one place can be copied to the other.
+fn are_alike((caller, own): (Place, u32), (callee, other): (Place, u32)) -> bool {
+    match (caller, callee) {
+        (Place::Register(a), Place::Register(b)) => a.bank == b.bank && own == other,
+        // Frames consist of whole words.
+        (Place::Frame(_), Place::Frame(_)) => own.div_ceil(4) == other.div_ceil(4),
+        // A register may be wider than what it is in memory.
+        (Place::Register(register), Place::Frame(_)) => {
+            register.bank != Bank::Predicate && other <= own
+        }
+        (Place::Frame(_), Place::Register(register)) => {
+            register.bank != Bank::Predicate && own.div_ceil(4) == other.div_ceil(4)
+        }
+    }
 }
 
 /// What is called.

@@ -27,10 +27,10 @@ pub(super) fn decode(form: &mut Form<'_>) -> Decoded<Action> {
                 mode.output(f(mode.input(a).into()) as f32)
             })
         }
-        (Type::F16, "ex2" | "tanh") => half::<F16>(form, of),
-        (Type::Bf16, "ex2" | "tanh") => half::<Bf16>(form, of),
-        (Type::F16x2, "ex2" | "tanh") => pair::<F16>(form, of),
-        (Type::Bf16x2, "ex2" | "tanh") => pair::<Bf16>(form, of),
+        (Type::F16, "ex2" | "tanh") => half::<F16>(form, of, mode),
+        (Type::Bf16, "ex2" | "tanh") => half::<Bf16>(form, of, mode),
+        (Type::F16x2, "ex2" | "tanh") => pair::<F16>(form, of, mode),
+        (Type::Bf16x2, "ex2" | "tanh") => pair::<Bf16>(form, of, mode),
         _ => Err(form.unsupported()),
     }
 }
@@ -78,18 +78,24 @@ fn coarse(form: &Form<'_>, of: Type) -> Decoded<Action> {
     })
 }
 
-fn half<T: Float + Value>(form: &Form<'_>, of: Type) -> Decoded<Action> {
-    let f = function(form.root()).ok_or_else(|| form.unsupported())?;
-    unary(form, of, move |a: T| T::nearest(f(a.to_f64())).canonical())
+/// `.ftz` flushes operands and results.
+fn of_half<T: Float>(a: T, f: fn(f64) -> f64, mode: Mode) -> T {
+    let flush = |own: T| if mode.flushes { own.flushed() } else { own };
+    flush(T::nearest(f(flush(a).to_f64())).canonical())
 }
 
-fn pair<T: Float>(form: &Form<'_>, of: Type) -> Decoded<Action> {
+fn half<T: Float + Value>(form: &Form<'_>, of: Type, mode: Mode) -> Decoded<Action> {
+    let f = function(form.root()).ok_or_else(|| form.unsupported())?;
+    unary(form, of, move |a: T| of_half(a, f, mode))
+}
+
+fn pair<T: Float>(form: &Form<'_>, of: Type, mode: Mode) -> Decoded<Action> {
     let f = function(form.root()).ok_or_else(|| form.unsupported())?;
     form.finish(2)?;
     let (d, a) = (form.destination(0, of)?, form.source(1, of)?);
     let one = move |bits: u32| {
         let value = T::from_bits64(u64::from(bits & 0xFFFF));
-        T::nearest(f(value.to_f64())).canonical().to_bits64() as u32
+        of_half(value, f, mode).to_bits64() as u32
     };
     Ok(unary_to(d, a, move |a: u32| one(a >> 16) << 16 | one(a)))
 }

@@ -126,15 +126,17 @@ pub(super) fn decode(form: &mut Form<'_>) -> Decoded<Action> {
         _ => None,
     };
     let saturates = form.take("sat");
+    // Of `min` and `max`: what is negative becomes zero.
     let relu = matches!(root, "min" | "max") && form.take("relu");
     let of = form.take_type()?;
     if (saturates || relu) && of != Type::S32 {
         return Err(form.unsupported());
     }
-    match root {
-        "min" if relu => return binary(form, of, |a: i32, b| a.min(b).max(0)),
-        "max" if relu => return binary(form, of, |a: i32, b| a.max(b).max(0)),
-        _ => {}
+    if relu {
+        return match root {
+            "min" => binary(form, of, |a: i32, b: i32| a.min(b).max(0)),
+            _ => binary(form, of, |a: i32, b: i32| a.max(b).max(0)),
+        };
     }
     with_integer!(form, of, select(form, of, part, saturates))
 }

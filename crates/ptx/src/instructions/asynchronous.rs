@@ -218,7 +218,7 @@ pub(super) fn decode_barrier(form: &mut Form<'_>) -> Decoded<Action> {
         ("inval", _) => |_, _| {},
         ("arrive", false) => |barrier, count| barrier.arrive(count),
         ("arrive", true) => |barrier, bytes| {
-            barrier.bytes += bytes as i32;
+            barrier.bytes = barrier.bytes.wrapping_add(bytes as i32);
             barrier.arrive(1);
         },
         ("arrive_drop", false) => |barrier, count| {
@@ -227,12 +227,15 @@ pub(super) fn decode_barrier(form: &mut Form<'_>) -> Decoded<Action> {
         },
         ("arrive_drop", true) => |barrier, bytes| {
             barrier.expected = barrier.expected.saturating_sub(1);
-            barrier.bytes += bytes as i32;
+            barrier.bytes = barrier.bytes.wrapping_add(bytes as i32);
             barrier.arrive(1);
         },
-        ("expect_tx", _) => |barrier, bytes| barrier.bytes += bytes as i32,
+        ("expect_tx", _) => |barrier, bytes| {
+            barrier.bytes = barrier.bytes.wrapping_add(bytes as i32);
+            barrier.complete();
+        },
         ("complete_tx", _) => |barrier, bytes| {
-            barrier.bytes -= bytes as i32;
+            barrier.bytes = barrier.bytes.wrapping_sub(bytes as i32);
             barrier.complete();
         },
         _ => return Err(form.unsupported()),

@@ -6,7 +6,7 @@ use super::action::Action;
 use super::apply::action;
 use super::form::{Decoded, Form};
 use super::load_store::take_space;
-use crate::machine::{Address, Destination, Lanes, Source, Value, Word};
+use crate::machine::{Address, Destination, Lanes, Place, Source, Value, Word, in_space};
 use crate::number::{Bf16, F16, Float};
 use crate::program::Operand;
 use crate::types::Type;
@@ -90,8 +90,9 @@ pub(super) fn decode(form: &mut Form<'_>) -> Decoded<Action> {
     let b = b
         .map(|own| form.source_of(own, of).ok_or_else(wrong))
         .collect::<Decoded<Vec<_>>>()?;
-    if b.len() != vector {
-        return Err(wrong());
+    let fits = destinations.as_ref().is_none_or(|own| own.len() == vector);
+    if b.len() != vector || !fits {
+        return Err(form.error("an operand has the wrong number of elements"));
     }
     let atomic = Atomic {
         address: form.address(first, space)?,
@@ -139,11 +140,18 @@ fn select(form: &Form<'_>, operation: &str, of: Type, atomic: Atomic) -> Decoded
         ("max", Type::U64) => update::<u64>(atomic, |old, b, _| old.max(b)),
         ("min", Type::S64) => update::<u64>(atomic, |old, b, _| (old as i64).min(b as i64) as u64),
         ("max", Type::S64) => update::<u64>(atomic, |old, b, _| (old as i64).max(b as i64) as u64),
-        ("add", Type::F32) => update::<u32>(atomic, |old, b, _| {
-            // Subnormal numbers of global memory are flushed.
-            let sum = f32::from_bits(old).flushed() + f32::from_bits(b).flushed();
-            sum.flushed().canonical().to_bits()
-        }),
+        ("add", Type::F32) => update_by_place::<u32>(
+            atomic,
+            |old, b, _| {
+                let sum = f32::from_bits(old).flushed() + f32::from_bits(b).flushed();
+                sum.flushed().canonical().to_bits()
+            },
+            // Subnormal numbers are flushed in global memory alone.
+            |old, b, _| {
+                let sum = f32::from_bits(old) + f32::from_bits(b);
+                sum.canonical().to_bits()
+            },
+        ),
         ("add", Type::F64) => update::<u64>(atomic, |old, b, _| {
             (f64::from_bits(old) + f64::from_bits(b)).to_bits()
         }),
@@ -187,6 +195,15 @@ fn update<W: Word + Value>(
     atomic: Atomic,
     f: impl Fn(W, W, W) -> W + Copy + Send + Sync + 'static,
 ) -> Action {
+    update_by_place(atomic, f, f)
+}
+
+/// The same with another function for memory that is not global.
+fn update_by_place<W: Word + Value>(
+    atomic: Atomic,
+    global: impl Fn(W, W, W) -> W + Copy + Send + Sync + 'static,
+    other: impl Fn(W, W, W) -> W + Copy + Send + Sync + 'static,
+) -> Action {
     let Atomic {
         address,
         destinations,
@@ -205,8 +222,13 @@ fn update<W: Word + Value>(
             for lane in warp.active() {
                 let at = addresses[lane].wrapping_add((index * W::SIZE) as u64);
                 let (space, hint) = (address.space, address.hint);
-                old[lane] =
-                    warp.update_lane(space, hint, lane, at, |old| f(old, b[lane], c[lane]))?;
+                let (b, c) = (b[lane], c[lane]);
+                old[lane] = match in_space(space, at) {
+                    Place::Global(_) => {
+                        warp.update_lane(space, hint, lane, at, |old| global(old, b, c))?
+                    }
+                    _ => warp.update_lane(space, hint, lane, at, |old| other(old, b, c))?,
+                };
             }
             if let Some(destinations) = &destinations {
                 warp.write(destinations[index], old);

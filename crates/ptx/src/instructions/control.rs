@@ -4,7 +4,7 @@ use super::action::{Action, Argument, Barrier, Call, Reduction, ReductionResult,
 use super::form::{Decoded, Form};
 use super::runtime::function as runtime_function;
 use crate::machine::{Fault, FaultKind, Source};
-use crate::program::{Operand, Place, Symbol};
+use crate::program::{Operand, Parameter, Place, Symbol};
 use crate::types::Type;
 
 pub(super) fn decode(form: &mut Form<'_>) -> Decoded<Action> {
@@ -61,6 +61,7 @@ fn branch_indexed(form: &mut Form<'_>) -> Decoded<Action> {
     Ok(Action::BranchIndexed {
         index: form.source(0, Type::U32)?,
         targets: form.function.branch_targets[*list].clone(),
+        start: 0,
     })
 }
 
@@ -73,8 +74,7 @@ fn call(form: &mut Form<'_>) -> Decoded<Action> {
     if let Some(Operand::List(list)) = operands.peek() {
         operands.next();
         for own in list {
-            returns
-                .push(place(form, own).ok_or_else(|| form.error("a return value is no variable"))?);
+            returns.push(place(own).ok_or_else(|| form.error("a return value is no variable"))?);
         }
     }
     let target = match operands.next() {
@@ -92,23 +92,19 @@ fn call(form: &mut Form<'_>) -> Decoded<Action> {
         _ => &[],
     };
     for own in list {
-        params.push(argument(form, own).ok_or_else(|| form.error("a parameter is no value"))?);
+        params.push(argument(own).ok_or_else(|| form.error("a parameter is no value"))?);
     }
-    check_call(form, target, &returns, &params)?;
-    Ok(Action::Call(Box::new(Call {
+    let call = Call {
         target,
         returns,
         params,
-    })))
+    };
+    check_call(form, &call)?;
+    Ok(Action::Call(Box::new(call)))
 }
 
-fn check_call(
-    form: &Form<'_>,
-    target: Target,
-    returns: &[Place],
-    params: &[Argument],
-) -> Decoded<()> {
-    let Target::Function(index) = target else {
+fn check_call(form: &Form<'_>, call: &Call) -> Decoded<()> {
+    let Target::Function(index) = call.target else {
         return Ok(());
     };
     let callee = &form.program.functions[index];
@@ -118,27 +114,31 @@ fn check_call(
     if callee.is_entry {
         return Err(form.error(&format!("'{}' is a kernel", callee.name)));
     }
-    if callee.returns.len() != returns.len() || callee.params.len() != params.len() {
+    let places =
+        |of: &[Parameter]| -> Vec<_> { of.iter().map(|own| (own.place, own.size)).collect() };
+    if !call.fits(&places(&callee.returns), &places(&callee.params)) {
         let message = format!("'{}' has other parameters", callee.name);
         return Err(form.error(&message));
     }
     Ok(())
 }
 
-fn place(_: &Form<'_>, operand: &Operand) -> Option<Place> {
+/// Where a value is, and its bytes.
+fn place(operand: &Operand) -> Option<(Place, u32)> {
     match operand {
-        Operand::Register(register) => Some(Place::Register(*register)),
-        Operand::Symbol(Symbol::Frame(offset), 0) => Some(Place::Frame(*offset)),
+        Operand::Register(register) => Some((Place::Register(*register), register.of.bytes())),
+        Operand::Symbol(Symbol::Frame(offset, size), 0) => Some((Place::Frame(*offset), *size)),
         _ => None,
     }
 }
 
-fn argument(form: &Form<'_>, operand: &Operand) -> Option<Argument> {
+fn argument(operand: &Operand) -> Option<(Argument, u32)> {
+    let constant = |bits| Some((Argument::Constant(bits), 8));
     match operand {
-        Operand::Integer(value) => Some(Argument::Constant(value.bits)),
-        Operand::Single(bits) => Some(Argument::Constant((*bits).into())),
-        Operand::Double(bits) => Some(Argument::Constant(*bits)),
-        _ => place(form, operand).map(Argument::Place),
+        Operand::Integer(value) => constant(value.bits),
+        Operand::Single(bits) => constant((*bits).into()),
+        Operand::Double(bits) => constant(*bits),
+        _ => place(operand).map(|(place, size)| (Argument::Place(place), size)),
     }
 }
 

@@ -127,6 +127,11 @@ fn from_float<A: Float + Value>(
     })
 }
 
+/// Whether it is `.f32`, of which alone `.ftz` flushes subnormal numbers.
+fn is_single<T: Float>() -> bool {
+    T::FORMAT.mantissa == 23
+}
+
 /// What does not fit becomes the least or greatest integer.
 fn float_to_whole<A: Float + Value, D: Whole>(
     d: Destination,
@@ -134,7 +139,7 @@ fn float_to_whole<A: Float + Value, D: Whole>(
     modifiers: Modifiers,
 ) -> Action {
     let rounding = modifiers.to_integral.unwrap_or(Rounding::Zero);
-    let flushes = modifiers.flushes;
+    let flushes = modifiers.flushes && is_single::<A>();
     let is_wide = A::FORMAT.mantissa == 52 || size_of::<D>() == 8;
     // NaN is zero, or where 64 bits are involved the highest bit.
     let nan = if is_wide {
@@ -164,6 +169,7 @@ fn float<A: Float + Value, D: Float + Value>(
         ..
     } = modifiers;
     let is_same = A::FORMAT == D::FORMAT;
+    let (flushes, flushes_result) = (flushes && is_single::<A>(), flushes && is_single::<D>());
     unary_to(d, a, move |a: A| {
         let a = if flushes { a.flushed() } else { a };
         let mut value = a.to_f64();
@@ -175,7 +181,11 @@ fn float<A: Float + Value, D: Float + Value>(
             true => D::nan(),
             false => D::rounded(value, rounding.unwrap_or(Rounding::Nearest)),
         };
-        let result = if flushes { result.flushed() } else { result };
+        let result = if flushes_result {
+            result.flushed()
+        } else {
+            result
+        };
         if saturates {
             result.saturated()
         } else {

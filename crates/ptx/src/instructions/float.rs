@@ -222,10 +222,24 @@ fn multiply_add<T: Native>(form: &Form<'_>, of: Type, mode: Mode) -> Decoded<Act
 
 /// `div.rn` and its like are exact; so are `.approx` and `.full` here.
 fn divide<T: Native>(form: &mut Form<'_>) -> Decoded<Action> {
-    form.take_one(&[("approx", ()), ("full", ())]);
+    let kind = form.take_one(&[("approx", true), ("full", false)]);
     let mode = Mode::take(form);
     let of = form.take_type()?;
+    if kind == Some(true) && of == Type::F32 {
+        return binary(form, of, move |a: f32, b: f32| {
+            mode.output(approximate_quotient(mode.input(a), mode.input(b)))
+        });
+    }
     two(form, of, mode, T::quotient, number::divide)
+}
+
+/// `div.approx.f32` multiplies by the reciprocal, which is zero for the largest numbers: so says the manual.
+fn approximate_quotient(a: f32, b: f32) -> f32 {
+    const LARGE: f32 = f32::from_bits(0x7E80_0000);
+    if b.abs() > LARGE && b.is_finite() {
+        return a * 0f32.copysign(b);
+    }
+    a / b
 }
 
 /// The other operand instead of NaN, unless `.NaN` asks for it.

@@ -287,7 +287,7 @@ impl<'p> Form<'p> {
             Operand::Integer(value) => (Some(Source::Constant(value.bits)), 0),
             Operand::Symbol(symbol, offset) => {
                 space = match (symbol, space) {
-                    (Symbol::Frame(_), _) => Space::Local,
+                    (Symbol::Frame(..), _) => Space::Local,
                     (Symbol::Argument(_), _) => Space::Param,
                     (Symbol::Shared(_), Space::Generic) => Space::Shared,
                     _ => space,

@@ -101,6 +101,9 @@ fn access(form: &mut Form<'_>, is_load: bool) -> Decoded<Action> {
         _ => Source::Constant(if by_rows { columns } else { rows } as u64),
     };
     let bytes = u64::from(of.bits() / 8);
+    // A row or column at least, up to what a lane accesses at once.
+    let adjacent = if by_rows { columns } else { rows } as u32;
+    let align = (adjacent * of.bits() / 8).min(16);
     // Where an element is, in elements from the start.
     let place = move |index: usize, stride: u64| {
         let (row, column) = ((index / columns) as u64, (index % columns) as u64);
@@ -118,6 +121,7 @@ fn access(form: &mut Form<'_>, is_load: bool) -> Decoded<Action> {
         let d = destinations(form, 0, register_type(of))?;
         return Ok(by_all_lanes(move |warp| {
             let start = warp.addresses(&address);
+            warp.check_aligned(&start, align)?;
             let stride: Lanes<u32> = warp.read(stride);
             for (register, d) in d.iter().enumerate() {
                 let mut values = [0u64; LANES];
@@ -143,6 +147,7 @@ fn access(form: &mut Form<'_>, is_load: bool) -> Decoded<Action> {
     let a = sources(form, 1, register_type(of))?;
     Ok(by_all_lanes(move |warp| {
         let start = warp.addresses(&address);
+        warp.check_aligned(&start, align)?;
         let stride: Lanes<u32> = warp.read(stride);
         for (register, source) in a.iter().enumerate() {
             let values: Lanes<u64> = warp.read(*source);

@@ -65,6 +65,10 @@ fn map_address(form: &mut Form<'_>) -> Decoded<Action> {
     let space = take_space(form);
     let of = form.take_type()?;
     form.finish(3)?;
+    // Only addresses of the shared space have 32 bits.
+    if space == Space::Generic && of.bits() != 64 {
+        return Err(form.unsupported());
+    }
     let sources = [form.source(1, of)?, form.source(2, Type::U32)?];
     let d = form.destination(0, of)?;
     let window = if space == Space::Generic {

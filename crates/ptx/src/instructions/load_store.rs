@@ -27,15 +27,19 @@ pub(super) fn take_space(form: &mut Form<'_>) -> Space {
     form.take_one(&spaces).unwrap_or(Space::Generic)
 }
 
-/// Modifiers without effect here: how an access is cached.
-fn skip_cache_modifiers(form: &mut Form<'_>) {
+/// How an access is cached, which has no effect here but for this: whether it reads past a cache that may be stale, as
+/// who waits for another thread does.
+fn take_cache_modifiers(form: &mut Form<'_>) -> bool {
+    let mut reads_past = false;
     const NAMES: [&str; 8] = ["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc"];
     while let Some(next) = form.peek() {
         if !NAMES.contains(&next) && !next.starts_with("L1::") && !next.starts_with("L2::") {
-            return;
+            return reads_past;
         }
+        reads_past |= matches!(next, "cg" | "cv");
         form.take(next);
     }
+    reads_past
 }
 
 /// How an access is ordered.
@@ -74,9 +78,9 @@ fn take_vector(form: &mut Form<'_>) -> usize {
 }
 
 pub(super) fn decode_load(form: &mut Form<'_>) -> Decoded<Action> {
-    let order = take_order(form);
+    let mut order = take_order(form);
     let space = take_space(form);
-    skip_cache_modifiers(form);
+    order.may_wait |= take_cache_modifiers(form);
     let vector = take_vector(form);
     let of = form.take_type()?;
     // A cache policy may follow.
@@ -191,7 +195,7 @@ fn argument<W: Word, V: Value>(d: Destination, at: u64) -> Action {
 pub(super) fn decode_store(form: &mut Form<'_>) -> Decoded<Action> {
     let order = take_order(form);
     let space = take_space(form);
-    skip_cache_modifiers(form);
+    take_cache_modifiers(form);
     let vector = take_vector(form);
     let of = form.take_type()?;
     form.finish(form.len().clamp(2, 3))?;
@@ -285,7 +289,7 @@ pub(super) fn decode_cvta(form: &mut Form<'_>) -> Decoded<Action> {
     let a = form.source(1, of)?;
     // A function's parameter is in its frame.
     let window = match a {
-        Source::Symbol(symbol @ (Symbol::Frame(_) | Symbol::Shared(_)), _) => window_of(symbol),
+        Source::Symbol(symbol @ (Symbol::Frame(..) | Symbol::Shared(_)), _) => window_of(symbol),
         _ => window,
     };
     Ok(match is_to {

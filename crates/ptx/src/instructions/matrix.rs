@@ -210,10 +210,16 @@ pub(super) fn decode_access(form: &mut Form<'_>) -> Decoded<Action> {
         true => (lane % 4 * 2 + half, lane / 4),
         false => (lane / 4, lane % 4 * 2 + half),
     };
+    // Each of the first lanes has the address of a row.
+    let aligned_rows = move |warp: &Warp<'_, '_>| {
+        let rows = warp.addresses(&address);
+        let used = lanes(|lane| if lane < 8 * count { rows[lane] } else { 0 });
+        warp.check_aligned(&used, 16).map(|()| rows)
+    };
     if is_load {
         let d = destinations(form, 0, Type::B32)?;
         return Ok(by_all_lanes(move |warp| {
-            let rows = warp.addresses(&address);
+            let rows = aligned_rows(warp)?;
             for (matrix, d) in d.iter().enumerate() {
                 let mut values = [0u32; LANES];
                 for lane in warp.active() {
@@ -231,7 +237,7 @@ pub(super) fn decode_access(form: &mut Form<'_>) -> Decoded<Action> {
     }
     let a = sources(form, 1, Type::B32)?;
     Ok(by_all_lanes(move |warp| {
-        let rows = warp.addresses(&address);
+        let rows = aligned_rows(warp)?;
         for (matrix, source) in a.iter().enumerate() {
             let values: Lanes<u32> = warp.read(*source);
             for lane in warp.active() {

@@ -122,7 +122,7 @@ fn unpack(form: &Form<'_>, of: Type, parts: &[Operand]) -> Decoded<Action> {
 pub(super) fn window_of(symbol: Symbol) -> u64 {
     match symbol {
         Symbol::Shared(_) => SHARED_WINDOW,
-        Symbol::Frame(_) => LOCAL_WINDOW,
+        Symbol::Frame(..) => LOCAL_WINDOW,
         _ => 0,
     }
 }

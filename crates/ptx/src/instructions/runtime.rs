@@ -71,12 +71,13 @@ fn print(
     let mut at = parameter(warp, lane, arguments)?;
     let (bytes, count) = format::format(&text, |kind| {
         let size = if kind == Kind::Integer(4) { 4 } else { 8 };
-        at = at.next_multiple_of(size);
+        // Past the last address follows the first, where nothing is.
+        at = at.checked_next_multiple_of(size).unwrap_or(0);
         let value = match size {
             4 => warp.load_lane::<u32>(Space::Generic, 0, lane, at)?.into(),
             _ => warp.load_lane::<u64>(Space::Generic, 0, lane, at)?,
         };
-        at += size;
+        at = at.wrapping_add(size);
         Ok::<_, Stop>(match kind {
             Kind::Integer(_) => Argument::Integer(value),
             Kind::Double => Argument::Double(f64::from_bits(value)),

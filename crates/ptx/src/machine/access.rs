@@ -168,7 +168,7 @@ impl<'g> Warp<'_, 'g> {
                 let bytes = self.grid.arguments;
                 let range = usize::try_from(at)
                     .ok()
-                    .and_then(|at| bytes.get(at..at + W::SIZE));
+                    .and_then(|at| bytes.get(at..)?.get(..W::SIZE));
                 range.map(W::read).ok_or_else(|| fail("param"))
             }
         }
@@ -273,7 +273,7 @@ impl<'g> Warp<'_, 'g> {
 
 /// Where an address of a space is.
 #[inline(always)]
-fn in_space(space: Space, address: u64) -> Place {
+pub(crate) fn in_space(space: Space, address: u64) -> Place {
     match space {
         Space::Global | Space::Const => Place::Global(address),
         Space::Shared | Space::SharedCluster => Place::Shared(address),

@@ -38,6 +38,8 @@ pub enum FaultKind {
     Deadlock(&'static str),
     /// The limit of instructions is reached.
     StepLimit(u64),
+    /// The launch was told to end.
+    Cancelled,
     /// The program does what PTX leaves undefined.
     Undefined(&'static str),
 }
@@ -70,6 +72,7 @@ impl fmt::Display for FaultKind {
             Self::StackOverflow => write!(f, "stack overflow"),
             Self::Deadlock(what) => write!(f, "deadlock: {what}"),
             Self::StepLimit(steps) => write!(f, "more than {steps} instructions"),
+            Self::Cancelled => write!(f, "cancelled"),
             Self::Undefined(what) => write!(f, "undefined: {what}"),
         }
     }

@@ -25,6 +25,11 @@ impl Local {
         true
     }
 
+    /// The bytes of all lanes.
+    pub(crate) fn bytes(&self) -> usize {
+        4 * LANES * self.rows.len()
+    }
+
     /// `size` bytes of a lane, at most 8, aligned to their size; `None` out of bounds.
     pub(crate) fn load(&self, lane: usize, address: u64, size: u32) -> Option<u64> {
         let row = usize::try_from(address / 4).ok()?;

@@ -16,7 +16,7 @@ mod special;
 mod value;
 mod warp;
 
-pub(crate) use access::SHARED_RANK_SHIFT;
+pub(crate) use access::{SHARED_RANK_SHIFT, in_space};
 pub(crate) use address::{Address, LOCAL_WINDOW, PARAM_WINDOW, Place, SHARED_WINDOW, place_of};
 pub use fault::FaultKind;
 pub(crate) use fault::{Fault, Stop};
@@ -24,7 +24,7 @@ pub(crate) use fused::fused_multiply_add;
 pub(crate) use grid::{BlockId, Grid, function_address, function_at};
 pub use grid::{Host, Memory};
 pub(crate) use lanes::{LANES, Lanes, lanes};
-pub(crate) use local::Local;
+pub(crate) use local::{Local, MAX_LOCAL};
 pub(crate) use operand::{Destination, Predicate, Source};
 pub use region::Region;
 pub(crate) use region::{Regions, Word};

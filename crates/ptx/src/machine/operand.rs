@@ -90,7 +90,7 @@ impl Warp<'_, '_> {
         let address = match symbol {
             Symbol::Variable(index) => self.grid.variables[index],
             Symbol::Shared(index) => self.grid.shared[index].unwrap_or(0).into(),
-            Symbol::Frame(offset) => (self.registers.base().local + offset).into(),
+            Symbol::Frame(offset, _) => (self.registers.base().local + offset).into(),
             Symbol::Argument(offset) => offset.into(),
             Symbol::Function(index) => function_address(index),
         };

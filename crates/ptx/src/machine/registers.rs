@@ -32,6 +32,11 @@ impl Registers {
         grow(&mut self.longs, base.longs + longs, [0; LANES]);
     }
 
+    /// The bytes of all.
+    pub(crate) fn bytes(&self) -> usize {
+        4 * self.predicates.len() + LANES * (4 * self.words.len() + 8 * self.longs.len())
+    }
+
     /// Selects the registers that slots refer to.
     pub(crate) fn set_base(&mut self, base: Base) {
         self.base = base;

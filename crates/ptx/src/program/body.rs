@@ -1,6 +1,7 @@
 //! Resolves the names in the body of a function.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::data::{align_of, size_of};
 use super::model::{Bank, Function, Guard, Instruction, Operand, Parameter, Place, Shared, Symbol};
@@ -61,6 +62,11 @@ impl<'a> Body<'_, 'a> {
             let (size, align) = (size_of(own, 0)?, align_of(own));
             let too_large = || LoadError::new(own.line, format!("'{}' is too large", own.name));
             let (place, local) = if own.space == Space::Register {
+                let is_one = own.vector == 1 && own.dimensions.is_empty();
+                if !is_one || own.registers.is_some() {
+                    let message = format!("the parameter '{}' is not one register", own.name);
+                    return Err(LoadError::new(own.line, message));
+                }
                 let register = self.scopes.register(own.element);
                 (Place::Register(register), Local::Register(register))
             } else if self.function.is_entry {
@@ -76,7 +82,8 @@ impl<'a> Body<'_, 'a> {
                 )
             } else {
                 let offset = self.scopes.reserve(size, align).ok_or_else(too_large)?;
-                (Place::Frame(offset), Local::Symbol(Symbol::Frame(offset)))
+                let symbol = Symbol::Frame(offset, size as u32);
+                (Place::Frame(offset), Local::Symbol(symbol))
             };
             if !self.scopes.declare(own.name, local) {
                 return Err(duplicate(own.line, own.name));
@@ -101,7 +108,7 @@ impl<'a> Body<'_, 'a> {
                 }
                 Statement::Targets(line, name, _) => {
                     let index = self.function.branch_targets.len();
-                    self.function.branch_targets.push(Vec::new());
+                    self.function.branch_targets.push(Arc::default());
                     if !self.scopes.declare(name, Local::Targets(index)) {
                         return Err(duplicate(*line, name));
                     }
@@ -144,9 +151,10 @@ impl<'a> Body<'_, 'a> {
         let Some(Local::Targets(index)) = self.scopes.find(name) else {
             return Ok(());
         };
+        let mut found = Vec::new();
         for label in labels {
             match self.scopes.find(label) {
-                Some(Local::Label(at)) => self.function.branch_targets[index].push(at),
+                Some(Local::Label(at)) => found.push(at),
                 _ => match self.symbols.get(label) {
                     Some(Symbol::Function(index)) => {
                         self.function.uses_functions.insert(*index);
@@ -155,6 +163,7 @@ impl<'a> Body<'_, 'a> {
                 },
             }
         }
+        self.function.branch_targets[index] = found.into();
         Ok(())
     }
 
@@ -169,11 +178,12 @@ impl<'a> Body<'_, 'a> {
                 }
             },
             Space::Local | Space::Param => {
-                let offset = self.scopes.reserve(size_of(own, 0)?, align_of(own));
+                let size = size_of(own, 0)?;
+                let offset = self.scopes.reserve(size, align_of(own));
                 let offset = offset.ok_or_else(|| {
                     LoadError::new(own.line, format!("'{}' is too large", own.name))
                 })?;
-                let symbol = Symbol::Frame(offset);
+                let symbol = Symbol::Frame(offset, size as u32);
                 self.scopes.declare(own.name, Local::Symbol(symbol))
             }
             Space::Shared => {

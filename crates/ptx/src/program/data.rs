@@ -10,6 +10,8 @@ const MAX_BYTES: u64 = 1 << 46;
 
 /// The longest initial value with dimensions that are filled up: a short text must not need much memory.
 const MAX_INITIAL: u64 = 4 << 20;
+/// What all variables of a module may be filled up by.
+const MAX_FILLED: u64 = 16 * MAX_INITIAL;
 
 /// The alignment of a declaration.
 pub(super) fn align_of(declaration: &Declaration<'_>) -> u32 {
@@ -31,13 +33,19 @@ pub(super) fn size_of(declaration: &Declaration<'_>, open: u64) -> Result<u64, L
 /// An initial value.
 #[derive(Debug, Default)]
 pub(super) struct Data {
+    /// Zeros at its end are left out.
     pub(super) bytes: Vec<u8>,
+    /// The bytes with those zeros.
+    pub(super) len: u64,
+    /// How many of the bytes fill up dimensions, so that the text does not have them.
+    filled: u64,
     pub(super) relocations: Vec<Relocation>,
 }
 
-/// The initial value of a variable. `find` says what a name stands for.
+/// The initial value of a variable. `find` says what a name stands for; `filled` counts what fills up dimensions.
 pub(super) fn data(
     declaration: &Declaration<'_>,
+    filled: &mut u64,
     find: &impl Fn(&str) -> Option<Symbol>,
 ) -> Result<Data, LoadError> {
     let mut writer = Writer {
@@ -49,7 +57,21 @@ pub(super) fn data(
         let dimensions = &declaration.dimensions[..];
         writer.write(initial, dimensions)?;
     }
-    Ok(writer.data)
+    let error = writer.error("too long");
+    let mut data = writer.data;
+    data.len = data.bytes.len() as u64;
+    let last = data.bytes.iter().rposition(|byte| *byte != 0);
+    let relocated = data.relocations.iter().map(|own| own.at + own.len);
+    let end = relocated.fold(last.map_or(0, |last| last + 1), usize::max);
+    if end < data.bytes.len() {
+        data.bytes.truncate(end);
+        data.bytes.shrink_to_fit();
+    }
+    *filled += data.filled.min(end as u64);
+    if *filled > MAX_FILLED {
+        return Err(error);
+    }
+    Ok(data)
 }
 
 struct Writer<'a, 'b, F> {
@@ -103,6 +125,7 @@ impl<F: Fn(&str) -> Option<Symbol>> Writer<'_, '_, F> {
                     return Err(self.error("too long"));
                 }
                 if self.data.bytes.len() < end {
+                    self.data.filled += (end - self.data.bytes.len()) as u64;
                     self.data.bytes.resize(end, 0);
                 }
             }

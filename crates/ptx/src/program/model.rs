@@ -1,6 +1,7 @@
 //! What a program consists of.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::special::Special;
 use crate::text::Integer;
@@ -71,7 +72,8 @@ pub(crate) struct Function {
     pub(crate) registers: [u32; 3],
     /// Bytes of local variables and parameters per thread.
     pub(crate) frame: u32,
-    pub(crate) branch_targets: Vec<Vec<u32>>,
+    pub(crate) frame_align: u32,
+    pub(crate) branch_targets: Vec<Arc<[u32]>>,
     /// Shared variables that it names.
     pub(crate) uses_shared: BTreeSet<usize>,
     /// Whether it calls functions through pointers.
@@ -151,8 +153,8 @@ pub(crate) struct Instruction {
 pub(crate) enum Symbol {
     Variable(usize),
     Shared(usize),
-    /// A local variable or a parameter of a function, at an offset in its frame.
-    Frame(u32),
+    /// A local variable or a parameter of a function, at an offset in its frame, and its bytes.
+    Frame(u32, u32),
     /// A parameter of a kernel, at an offset in the arguments.
     Argument(u32),
     Function(usize),

@@ -15,6 +15,7 @@ pub(crate) fn resolve(module: &syntax::Module<'_>) -> Result<Program, LoadError>
     let mut resolver = Resolver {
         program: Program::default(),
         symbols: HashMap::new(),
+        filled: 0,
     };
     let files = module.files.iter();
     resolver.program.files = files
@@ -52,6 +53,8 @@ pub(crate) fn resolve(module: &syntax::Module<'_>) -> Result<Program, LoadError>
 struct Resolver<'a> {
     program: Program,
     symbols: HashMap<&'a str, Symbol>,
+    /// Bytes of initial values that the text does not have.
+    filled: u64,
 }
 
 impl<'a> Resolver<'a> {
@@ -103,15 +106,12 @@ impl<'a> Resolver<'a> {
         let Some(Symbol::Variable(index)) = self.symbols.get(own.name).copied() else {
             return Ok(());
         };
-        let found = data(own, &|name| self.symbols.get(name).copied())?;
+        let find = |name: &str| self.symbols.get(name).copied();
+        let found = data(own, &mut self.filled, &find)?;
         let fixed = size_of(own, 1)?;
         let is_open = own.dimensions.first() == Some(&None);
-        let size = if is_open {
-            found.bytes.len() as u64
-        } else {
-            fixed
-        };
-        if found.bytes.len() as u64 > size {
+        let size = if is_open { found.len } else { fixed };
+        if found.len > size {
             let message = format!("the value of '{}' is too long", own.name);
             return Err(LoadError::new(own.line, message));
         }
@@ -142,6 +142,7 @@ impl<'a> Resolver<'a> {
             body: None,
             registers: [0; 3],
             frame: 0,
+            frame_align: 1,
             branch_targets: Vec::new(),
             uses_shared: BTreeSet::new(),
             calls_pointers: false,
@@ -198,6 +199,7 @@ impl<'a> Resolver<'a> {
         let function = &mut self.program.functions[index];
         function.registers = scopes.registers;
         function.frame = scopes.frame_size.next_multiple_of(64);
+        function.frame_align = scopes.frame_align;
         function.body = own.body.as_ref().map(|_| code);
         Ok(())
     }

@@ -43,6 +43,8 @@ pub(super) struct Scopes<'a> {
     frame: u32,
     /// The most that were in use.
     pub(super) frame_size: u32,
+    /// The largest alignment in it.
+    pub(super) frame_align: u32,
 }
 
 /// The bank of registers of a type.
@@ -61,6 +63,7 @@ impl<'a> Scopes<'a> {
             registers: [0; 3],
             frame: 0,
             frame_size: 0,
+            frame_align: 4,
         }
     }
 
@@ -117,6 +120,7 @@ impl<'a> Scopes<'a> {
             return None;
         }
         self.frame = end as u32;
+        self.frame_align = self.frame_align.max(align);
         self.frame_size = self.frame_size.max(self.frame);
         Some(start as u32)
     }

@@ -160,6 +160,7 @@ pub fn launch(kernel: &str, grid: u32, block: u32) -> Launch<'_> {
         order: cuguard_ptx::Order::Sequential,
         workers: 1,
         max_steps: u64::MAX,
+        cancel: None,
     }
 }
 

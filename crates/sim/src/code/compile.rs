@@ -1,11 +1,12 @@
 //! Compiles PTX for execution, and joins texts.
 
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use cuguard_sys::CUresult;
 
-use super::image::{Image, ImageError, Kernel, Variable};
+use super::image::{Image, ImageError, Variable};
 use super::tokens::{Token, Tokens};
 
 /// Compiles the PTX of an image. Without any, or where it cannot be compiled and a driver would use compiled code, the
@@ -30,20 +31,26 @@ pub(crate) fn compile(mut image: Image) -> Result<Image, ImageError> {
         is_managed: own.is_managed,
     });
     image.variables = variables.collect();
-    for own in program.kernels() {
-        let is_it = |kernel: &&mut Kernel| kernel.name.to_bytes() == own.name.as_bytes();
-        if let Some(kernel) = image.kernels.iter_mut().find(is_it) {
-            kernel.cluster = own.required_cluster;
-            for (parameter, (offset, size)) in kernel.parameters.iter_mut().zip(own.parameters) {
-                (parameter.offset, parameter.size) = (offset, size);
-            }
+    // Once: each call considers what all kernels use.
+    let found: HashMap<String, cuguard_ptx::Kernel<'_>> = program
+        .kernels()
+        .map(|own| (own.name.to_owned(), own))
+        .collect();
+    image.kernels.retain_mut(|kernel| {
+        let own = kernel.name.to_str().ok().and_then(|name| found.get(name));
+        let Some(own) = own else {
+            return false;
+        };
+        kernel.cluster = own.required_cluster;
+        // Also what functions use that it calls.
+        kernel.shared = kernel.shared.max(own.static_shared as usize);
+        kernel.local = kernel.local.max(own.local);
+        for (parameter, (offset, size)) in kernel.parameters.iter_mut().zip(&own.parameters) {
+            (parameter.offset, parameter.size) = (*offset, *size);
         }
-    }
-    let has = |kernel: &Kernel| {
-        let mut all = program.kernels();
-        all.any(|own| kernel.name.to_bytes() == own.name.as_bytes())
-    };
-    image.kernels.retain(has);
+        true
+    });
+    drop(found);
     image.program = Some(Arc::new(program));
     Ok(image)
 }
@@ -128,6 +135,17 @@ mod tests {
         assert_eq!(image.kernels, before.kernels);
         assert!(image.program.is_some() && image.text.is_none());
         assert_eq!(image.variables[0].name, "a");
+    }
+
+    /// A variable that only a function names which the kernel calls.
+    #[test]
+    fn shared_memory_of_functions_counts() {
+        let text = format!(
+            "{HEADER}.shared .b8 s[5000];\n.func f() {{ .reg .b32 r; mov.u32 r, s; ret; }}\n\
+             .entry k() {{ call f, (); ret; }}"
+        );
+        let image = compile(read(text.as_bytes()).unwrap()).unwrap();
+        assert_eq!(image.kernels[0].shared, 5000);
     }
 
     #[test]

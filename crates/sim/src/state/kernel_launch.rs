@@ -143,6 +143,7 @@ impl KernelLaunch {
                 cuguard_ptx::Order::Random(_) => 1,
             },
             max_steps,
+            cancel: None,
         };
         let result = program.launch(&launch, memory, memory);
         memory.end();

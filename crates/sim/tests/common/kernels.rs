@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_void};
 
 use super::*;
 
-pub const KERNELS: &str = include_str!("../data/kernels.ptx");
+pub const KERNELS: &str = include_str!("../../../../tests/conformance/kernels.ptx");
 
 pub fn text(ptx: &str) -> CString {
     CString::new(ptx).unwrap()
