@@ -2,3 +2,4 @@
 
 cuguard_testing::run_modules_apart!();
 mod corpus;
+mod replay;
