@@ -3,7 +3,7 @@
 use cuguard_ptx::Launch;
 
 use crate::common::Argument::{U32, U64};
-use crate::common::corpus::{ALGORITHMS, map, noise, run};
+use crate::common::corpus::{ALGORITHMS, noise, run};
 use crate::common::{Device, launch};
 
 #[test]
