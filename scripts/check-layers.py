@@ -32,7 +32,7 @@ except ImportError:
 CRATES = [
     ["cuguard-sys", "cuguard-sync", "cuguard-nvrtc", "cuguard-ptx", "cuguard-testing"],
     ["cuguard-sim", "cuguard-stack", "cuguard-nvml"],
-    ["cuguard-driver", "cuguard-libcuda-sim", "cuguard-recording"],
+    ["cuguard-driver", "cuguard-libcuda-sim", "cuguard-recording", "cuguard-kernels"],
     ["cuguard-registry", "cuguard-pool"],
     ["cuguard-report"],
     ["cuguard-view", "cuguard-live"],
@@ -41,7 +41,7 @@ CRATES = [
 ]
 # These know no CUDA types.
 NO_CUDA = {"cuguard-sync", "cuguard-stack", "cuguard-ptx", "cuguard-registry", "cuguard-pool", "cuguard-report", "cuguard-recording", "cuguard-view", "cuguard-live"}
-CUDA = {"cuguard-sys", "cuguard-sim", "cuguard-driver", "cuguard-libcuda-sim"}
+CUDA = {"cuguard-sys", "cuguard-sim", "cuguard-driver", "cuguard-libcuda-sim", "cuguard-kernels"}
 # The modules of src/, from the bottom up.
 MODULES = ["error", "core", "exit", "live", "recovery", "guards", "cust_interop", "scope", "chunked", "lib", "test", "guide"]
 UNSAFE = {"core", "exit", "recovery", "guards", "cust_interop", "scope"}

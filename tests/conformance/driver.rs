@@ -58,3 +58,28 @@ pub(crate) fn text(pointer: *const c_char) -> Option<String> {
     let text = unsafe { std::ffi::CStr::from_ptr(pointer) };
     Some(text.to_string_lossy().into_owned())
 }
+
+/// The driver for running the corpus of kernels.
+pub(crate) fn for_kernels() -> cuguard_kernels::Driver {
+    use cuguard::driver::api::*;
+    cuguard_kernels::Driver {
+        cuInit,
+        cuDeviceGet,
+        cuDeviceGetName,
+        cuDevicePrimaryCtxRetain,
+        cuDevicePrimaryCtxRelease_v2,
+        cuCtxSetCurrent,
+        cuCtxSynchronize,
+        cuGetErrorName,
+        cuMemAlloc_v2,
+        cuMemFree_v2,
+        cuMemcpyHtoD_v2,
+        cuMemcpyDtoH_v2,
+        cuModuleLoadDataEx,
+        cuModuleUnload,
+        cuModuleGetFunction,
+        cuFuncSetAttribute,
+        cuLaunchKernel,
+        cuLaunchCooperativeKernel,
+    }
+}

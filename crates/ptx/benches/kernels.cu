@@ -1,4 +1,4 @@
-// The kernels of the benchmark. kernels.ptx is made of it by scripts/ptx-corpus.sh.
+// The kernels of the benchmark. kernels.ptx is made of it by scripts/kernel-corpus.sh.
 
 extern "C" __global__ void saxpy(float a, const float *x, float *y, size_t count) {
     size_t stride = (size_t)gridDim.x * blockDim.x;

@@ -164,6 +164,47 @@ fn fields() {
     }
 }
 
+/// Beyond what the manual allows: as an H200 does it.
+#[test]
+fn fields_of_long_positions() {
+    let a = 0x3040_14A3_0B42_D718u64;
+    let cases = [
+        ("bfe.u64", a, 0, 0x42CE_A639, a),
+        ("bfe.u64", a, 0, 0x100, a),
+        ("bfe.u64", a, 0x8000_0000, 0x42CE_A639, 0),
+        ("bfe.u64", a, 0x42CE_A639, 0x42CE_A639, 0),
+        ("bfe.u64", u64::MAX - 92, 0x0002_0000, 0x61, 0),
+        ("bfe.s64", a, 0xD496_F825, 0xD496_F825, 0),
+        ("bfe.s64", !a, 0x8000, 0x8000, u64::MAX),
+        ("bfe.s64", !22, 22, 0x8000, u64::MAX),
+        // Only the low 8 bits count.
+        ("bfe.u32", 0xA1B9_65F4, 0x100, 0x8000_0008, 0xF4),
+        ("bfe.s32", 0xA1B9_65F4, 0x8000_0020, 1, 0xFFFF_FFFF),
+    ];
+    for (instruction, a, at, len, expected) in cases {
+        let register = format!("b{}", &instruction[5..]);
+        let operands = [(&register[..], &[a][..]), ("b32", &[at]), ("b32", &[len])];
+        let found = execute(&format!("{instruction} d, a, b, c;"), &register, &operands);
+        assert_eq!(found, [expected], "{instruction} {a:x} {at:x} {len:x}");
+    }
+    let inserted = [
+        (a, a, 1, 0x0200_0000, 0x6080_2946_1685_AE30),
+        (1, 1, 0x8BDF_E41C, 1, 1),
+        (1, 1, 0x22, 0x0040_0000, 0x0000_0004_0000_0001),
+        (0x0040_0000_0000_0000, !11, 0x1000, 3, !11),
+    ];
+    for (a, b, at, len, expected) in inserted {
+        let operands: [(&str, &[u64]); 4] = [
+            ("b64", &[a]),
+            ("b64", &[b]),
+            ("b32", &[at]),
+            ("b32", &[len]),
+        ];
+        let found = execute("bfi.b64 d, a, b, c, e;", "b64", &operands);
+        assert_eq!(found, [expected], "bfi.b64 {a:x} {b:x} {at:x} {len:x}");
+    }
+}
+
 #[test]
 fn functions_of_three() {
     let (a, b, c) = words();

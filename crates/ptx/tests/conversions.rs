@@ -372,4 +372,13 @@ fn only_singles_are_flushed() {
         0x8000
     );
     assert_eq!(found("cvt.rpi.ftz.f32.f32 d, a;", "f32", "f32", 1), 0);
+    // As an H200 does it.
+    let to_half = [
+        ("cvt.rm.ftz.f16.f32 d, a;", 0x807F_FFFF, 0x8001),
+        ("cvt.rp.ftz.f16.f32 d, a;", 1, 1),
+        ("cvt.rm.ftz.f16.f32 d, a;", 0xB6B1_4D62, 0x8059),
+    ];
+    for (body, bits, expected) in to_half {
+        assert_eq!(found(body, "f16", "f32", bits), expected, "{body} {bits:x}");
+    }
 }

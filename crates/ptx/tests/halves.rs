@@ -188,3 +188,21 @@ fn comparisons_of_pairs() {
         assert_eq!(set[index], high << 16 | low);
     }
 }
+
+/// As an H200 does it: the sign of a NaN counts, although the other operand is the result.
+#[test]
+fn signs_of_nan() {
+    let cases = [
+        ("min.xorsign.abs.f16", 0xFF80, 0x7BFF, 0xFBFF),
+        ("min.xorsign.abs.f16", 0xD8C2, 0x7E01, 0xD8C2),
+        ("min.xorsign.abs.f16", 0x689A, 0xFF80, 0xE89A),
+        ("min.ftz.xorsign.abs.f16", 0x7C00, 0xFF80, 0xFC00),
+        ("min.xorsign.abs.bf16", 0xFA12, 0x7FFF, 0xFA12),
+        ("max.xorsign.abs.f16", 0xD8C2, 0xFF80, 0x58C2),
+    ];
+    for (instruction, a, b, expected) in cases {
+        let operands: [(&str, &[u64]); 2] = [("b16", &[a]), ("b16", &[b])];
+        let found = execute(&format!("{instruction} d, a, b;"), "b16", &operands);
+        assert_eq!(found, [expected], "{instruction} {a:x} {b:x}");
+    }
+}

@@ -5,7 +5,7 @@ use cuguard_ptx::{FaultKind, Launch, Module};
 use crate::common::Argument::{U32, U64};
 use crate::common::{Device, launch};
 
-const TEXT: &str = include_str!("corpus/matrices.ptx");
+const TEXT: &str = include_str!("../../kernels/corpus/matrices.ptx");
 
 /// Small whole numbers, whose sums are exact in every type.
 fn whole(count: usize, salt: u32) -> Vec<i32> {

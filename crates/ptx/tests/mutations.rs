@@ -6,9 +6,9 @@ use cuguard_ptx::{Launch, Module};
 use crate::common::{Device, launch};
 
 const TEXTS: [&str; 5] = [
-    include_str!("corpus/language.ptx"),
-    include_str!("corpus/groups.ptx"),
-    include_str!("corpus/algorithms.ptx"),
+    include_str!("../../kernels/corpus/language.ptx"),
+    include_str!("../../kernels/corpus/groups.ptx"),
+    include_str!("../../kernels/corpus/algorithms.ptx"),
     include_str!("../../../kernels/launches.ptx"),
     include_str!("../../../kernels/heap.ptx"),
 ];

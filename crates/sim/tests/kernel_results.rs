@@ -249,12 +249,10 @@ fn blocks_of_a_cooperative_launch_wait_for_each_other() {
 /// The grid's barrier of `cooperative_groups`, as nvcc compiles it.
 #[test]
 fn the_barrier_of_cooperative_groups_is_there() {
-    const GROUPS: &str = include_str!("../../ptx/tests/corpus/groups.ptx");
+    const GROUPS: &str = include_str!("../../kernels/corpus/groups.ptx");
     let _turn = turn();
     context();
-    // A newer compiler than the driver.
-    let text = GROUPS.replace(".version 9.5", ".version 9.0");
-    let kernel = function(load(&text), c"grid_barrier");
+    let kernel = function(load(GROUPS), c"grid_barrier");
     let values: Vec<i32> = (0..192).collect();
     let (mut memory, mut count, mut rounds) = (alloc(768), 192, 5);
     ok(cu::cuMemcpyHtoD_v2(memory, values.as_ptr().cast(), 768));

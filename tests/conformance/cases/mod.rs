@@ -29,6 +29,7 @@ mod contexts;
 mod copies;
 mod copies2d;
 mod copies3d;
+mod corpus;
 mod dead_handles;
 mod destroyed_contexts;
 mod device_values;
@@ -140,6 +141,7 @@ pub(crate) fn all() -> Vec<Entry> {
         launches::CASES,
         kernels::CASES,
         kernel_results::CASES,
+        corpus::CASES,
         kernel_faults::CASES,
     ]
     .concat()

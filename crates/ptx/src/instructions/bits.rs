@@ -106,6 +106,12 @@ fn find_nth(form: &mut Form<'_>) -> Decoded<Action> {
     ))
 }
 
+/// A position or length of a field. The manual allows 0 to 255. GPUs take the low 8 bits of others in the instructions for
+/// 32 bits. For those of 64 bits, which the compiler composes of others, all bits count.
+fn place(bits: u32, value: u32) -> u32 {
+    if bits == 32 { value & 0xFF } else { value }
+}
+
 fn extract(form: &mut Form<'_>) -> Decoded<Action> {
     let of = form.take_type()?;
     form.finish(4)?;
@@ -117,7 +123,7 @@ fn extract(form: &mut Form<'_>) -> Decoded<Action> {
     ];
     let (bits, is_signed) = (of.bits(), of.is_signed());
     let field = move |a: u64, at: u32, len: u32| {
-        let (at, len) = (at & 0xFF, len & 0xFF);
+        let (at, len) = (place(bits, at), place(bits, len));
         let own = if at < bits { a >> at } else { 0 };
         let kept = if len >= 64 {
             own
@@ -125,7 +131,7 @@ fn extract(form: &mut Form<'_>) -> Decoded<Action> {
             own & ((1 << len) - 1)
         };
         // The sign is the field's last bit, or the operand's if the field reaches beyond it.
-        let last = (at + len).saturating_sub(1).min(bits - 1);
+        let last = at.saturating_add(len).saturating_sub(1).min(bits - 1);
         let is_negative = is_signed && len > 0 && a >> last & 1 != 0;
         let covered = len.min(bits.saturating_sub(at));
         let above = if covered >= 64 {
@@ -158,7 +164,7 @@ fn insert(form: &mut Form<'_>) -> Decoded<Action> {
         let (a, b): ([u64; 32], [u64; 32]) = (warp.read(a), warp.read(b));
         let (at, len): ([u32; 32], [u32; 32]) = (warp.read(at), warp.read(len));
         let values = lanes(|lane| {
-            let (at, len) = (at[lane] & 0xFF, len[lane] & 0xFF);
+            let (at, len) = (place(bits, at[lane]), place(bits, len[lane]));
             if at >= bits {
                 return b[lane];
             }

@@ -169,7 +169,10 @@ fn float<A: Float + Value, D: Float + Value>(
         ..
     } = modifiers;
     let is_same = A::FORMAT == D::FORMAT;
-    let (flushes, flushes_result) = (flushes && is_single::<A>(), flushes && is_single::<D>());
+    // To halves no operand is flushed: GPUs round a subnormal one up and down as any other.
+    let is_narrower = D::FORMAT.mantissa < 23;
+    let flushes_result = flushes && is_single::<D>();
+    let flushes = flushes && is_single::<A>() && !is_narrower;
     unary_to(d, a, move |a: A| {
         let a = if flushes { a.flushed() } else { a };
         let mut value = a.to_f64();

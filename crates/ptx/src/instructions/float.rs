@@ -313,7 +313,8 @@ fn test<T: Native>(form: &mut Form<'_>) -> Decoded<Action> {
         "infinite" => |own, infinity| own == infinity,
         "number" => |own, infinity| own <= infinity,
         "notanumber" => |own, infinity| own > infinity,
-        "normal" => |own, infinity| own & infinity != 0 && own < infinity,
+        // Zeros count as normal.
+        "normal" => |own, infinity| own == 0 || own & infinity != 0 && own < infinity,
         "subnormal" => |own, infinity| own & infinity == 0 && own != 0,
         _ => return Err(form.unsupported()),
     };

@@ -133,18 +133,15 @@ fn extremum<T: Small>(form: &mut Form<'_>) -> Decoded<Action> {
             false => own,
         });
         let (p, q) = (x.single(), y.single());
-        if p.is_nan() || q.is_nan() {
-            return match () {
-                () if keeps_nan || p.is_nan() && q.is_nan() => T::nan(),
-                () if p.is_nan() => y,
-                () => x,
-            };
-        }
         let is_first = match is_max {
+            _ if p.is_nan() && q.is_nan() => return T::nan(),
+            _ if keeps_nan && (p.is_nan() || q.is_nan()) => return T::nan(),
+            _ if p.is_nan() || q.is_nan() => q.is_nan(),
             false => p < q || p == q && p.is_sign_negative(),
             true => p > q || p == q && p.is_sign_positive(),
         };
         let chosen = if is_first { x } else { y };
+        // The sign of a NaN counts too.
         match by_magnitude {
             true => T::from_bits64(chosen.to_bits64() | negative),
             false => chosen,

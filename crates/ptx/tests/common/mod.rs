@@ -1,5 +1,6 @@
 //! A device for tests: memory in vectors, and launches with arguments of any type.
 
+pub mod corpus;
 pub mod instruction;
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-// Kernels of common algorithms. The .ptx beside this file is made of it by scripts/ptx-corpus.sh.
+// Kernels of common algorithms. The .ptx beside this file is made of it by scripts/kernel-corpus.sh.
 
 extern "C" __global__ void scan(const unsigned *from, unsigned *to, unsigned *totals, unsigned count) {
     __shared__ unsigned partial[32];
@@ -99,7 +99,8 @@ extern "C" __global__ void fft(float2 *values, unsigned log) {
         float sine, cosine;
         sincospif(-(float)k / half, &sine, &cosine);
         float2 a = own[i], b = own[i + half];
-        float2 c = make_float2(b.x * cosine - b.y * sine, b.x * sine + b.y * cosine);
+        // Products that no compiler fuses with a sum: it may choose either of two.
+        float2 c = make_float2(fmaf(b.x, cosine, -__fmul_rn(b.y, sine)), fmaf(b.x, sine, __fmul_rn(b.y, cosine)));
         own[i] = make_float2(a.x + c.x, a.y + c.y);
         own[i + half] = make_float2(a.x - c.x, a.y - c.y);
     }
