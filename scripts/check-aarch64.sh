@@ -113,7 +113,7 @@ cargo build --workspace --all-targets --locked --target $triple
 # them need a process without a driver.
 step "tests of the libraries"
 cargo test --locked --target $triple -p cuguard-sync -p cuguard-stack -p cuguard-registry -p cuguard-recording -p cuguard-pool \
-    -p cuguard-report -p cuguard-sys -p cuguard-driver -p cuguard-sim -p cuguard-libcuda-sim -- \
+    -p cuguard-report -p cuguard-sys -p cuguard-driver -p cuguard-ptx -p cuguard-sim -p cuguard-libcuda-sim -- \
     --skip program_time::
 step "tests of the driver loader, the simulated GPU compiled in"
 cargo test --locked --target $triple -p cuguard-driver --features cuguard-driver/sim
